@@ -1,0 +1,137 @@
+"""Images of the outer engine, named after what they are made of: built once, again only when an input changes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lab.shell import LabError, run, say
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lab.outer import Outer
+
+_SUITE = "bookworm"
+_CA_IN_IMAGE = "/usr/local/share/spark-lab-ca.pem"
+_CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+_BUILD_SECONDS = 3600
+
+
+def build_image(
+    outer: Outer,
+    context: Path,
+    name: str,
+    *,
+    dockerfile: str = "Dockerfile",
+    build_args: Mapping[str, str] | None = None,
+    base: str | None = None,
+) -> str:
+    """Build an image unless the engine has it.
+
+    The Dockerfile starts with `ARG BASE` and `FROM ${BASE}`. A build sees the network through the engine's
+    namespace, and the machine's CA bundle, if it has one, through the base image.
+
+    Args:
+        outer: The engine, running.
+        context: The build's folder; all its files count for the key.
+        name: The image's name, without a tag.
+        dockerfile: Path of the Dockerfile inside the context.
+        build_args: Further build arguments; they count for the key too.
+        base: What to build on; Debian's minimal system if None.
+
+    Returns:
+        `name:key`.
+
+    Raises:
+        LabError: The build failed; the message holds its last lines.
+    """
+    arguments = {**(build_args or {}), "BASE": base or base_image(outer)}
+    tag = f"{name}:{_key(_content(context), dockerfile, json.dumps(arguments, sort_keys=True))}"
+    if outer.has_image(tag):
+        return tag
+    say(f"building {tag}")
+    proxies = {key: os.environ[key] for key in _PROXY_VARIABLES if os.environ.get(key)}
+    options = [f"--build-arg={key}={value}" for key, value in {**proxies, **arguments}.items()]
+    outer.docker(
+        "build", "--quiet", "--network=host", f"--file={context / dockerfile}", f"--tag={tag}",
+        *options, str(context),
+        timeout=_BUILD_SECONDS,
+    )  # fmt: skip
+    return tag
+
+
+def base_image(outer: Outer) -> str:
+    """Debian's minimal system, with the machine's CA bundle where the environment names one.
+
+    On Debian it comes from the mirror of the machine's own apt; elsewhere the engine pulls it.
+
+    Returns:
+        The image's tag.
+    """
+    bundle = next((Path(path) for key in _CA_VARIABLES if (path := os.environ.get(key))), None)
+    certificates = bundle.read_bytes() if bundle else b""
+    mirror = _debian_mirror()
+    tag = f"spark-lab/base:{_key(certificates, mirror or '', _SUITE, platform.machine())}"
+    if outer.has_image(tag):
+        return tag
+    say(f"making Debian {_SUITE} from {mirror or 'the registry of Docker'}")
+    with tempfile.TemporaryDirectory(prefix="spark-lab-") as scratch:
+        _make_base(outer, Path(scratch), tag, mirror, certificates)
+    return tag
+
+
+def _make_base(outer: Outer, scratch: Path, tag: str, mirror: str | None, certificates: bytes) -> None:
+    lines = [f"FROM debian:{_SUITE}-slim"]
+    if mirror is not None:
+        root = scratch / "root"
+        # A mount namespace of its own: what debootstrap mounts can't stay behind on the host.
+        run(["unshare", "--mount", "debootstrap", "--variant=minbase", _SUITE, str(root), mirror], timeout=900)
+        shutil.rmtree(root / "var/cache/apt/archives")
+        run(["tar", "-C", str(root), "-cf", str(scratch / "root.tar"), "."])
+        shutil.rmtree(root)
+        lines = ["FROM scratch", "ADD root.tar /", 'CMD ["bash"]']
+    if certificates:
+        (scratch / "ca.pem").write_bytes(certificates)
+        lines += [f"COPY ca.pem {_CA_IN_IMAGE}", *(f"ENV {key}={_CA_IN_IMAGE}" for key in _CA_VARIABLES)]
+    (scratch / "Dockerfile").write_text("\n".join(lines) + "\n")
+    outer.docker("build", "--quiet", f"--tag={tag}", str(scratch))
+
+
+def _debian_mirror() -> str | None:
+    """The mirror of this machine's apt for the suite, if this is such a Debian."""
+    if shutil.which("apt-get") is None:
+        return None
+    targets = run(["apt-get", "indextargets", "--format", "$(SUITE) $(CODENAME) $(COMPONENT) $(REPO_URI)"])
+    for line in targets.splitlines():
+        fields = line.split()
+        if _SUITE in fields[:2] and fields[2] == "main":
+            return fields[3]
+    return None
+
+
+def _content(context: Path) -> str:
+    files = sorted(path for path in context.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    if not files:
+        raise LabError(f"{context} holds no files to build an image from.")
+    return _key(*(f"{path.relative_to(context)} {path.stat().st_mode:o} {_digest(path)}" for path in files))
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _key(*parts: str | bytes) -> str:
+    total = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        total.update(len(data).to_bytes(8) + data)
+    return total.hexdigest()[:12]
