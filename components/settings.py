@@ -92,6 +92,7 @@ OWNED_ENV: Mapping[str, str] = {
     "VLLM_API_KEY": "apiKey",
     "RAY_AUTH_MODE": "rayToken",
     "RAY_AUTH_TOKEN": "rayToken",
+    "RAY_AUTH_TOKEN_PATH": "rayToken",
     "HF_TOKEN": "hubToken",
 }
 

@@ -1,0 +1,41 @@
+"""One large language model across DGX Sparks: settings in, components wired, outputs out."""
+
+import pulumi
+
+from components.gate import BeforeChange, BeforeStop
+from components.image import Image
+from components.model import Model
+from components.network import Network
+from components.node import Node
+from components.ray import Cluster
+from components.settings import load, require_pins
+from components.vllm import Vllm
+
+settings, secrets = load()
+for sentence in require_pins(settings, secrets):
+    pulumi.log.warn(sentence)
+    if not pulumi.runtime.is_dry_run():
+        raise pulumi.RunError(sentence)
+
+head = Node(settings.head, deployment=settings)
+workers = [
+    Node(worker, deployment=settings, jump=head if worker.ssh.jump else None) for worker in settings.workers
+]
+nodes = [head, *workers]
+
+image = Image(settings, head)
+before_change = BeforeChange(settings, nodes, image)
+network = Network(settings, nodes, after=[before_change.passed])
+image.spread(head, workers, after=network.links)
+model = Model(settings, nodes, after=[before_change.passed, *network.links])
+before_stop = BeforeStop(settings, nodes, network=network, image=image, model=model)
+cluster = Cluster(settings, secrets, nodes, after=before_stop.passed)
+vllm = Vllm(settings, secrets, head, cluster, after=before_stop.passed)
+
+pulumi.export("endpoint", vllm.endpoint)
+pulumi.export("model", settings.vllm.served_model_name)
+pulumi.export("nodes", [node.name for node in nodes])
+pulumi.export("image", settings.image.ref)
+pulumi.export("executor", settings.vllm.executor.value if workers else "none")
+pulumi.export("loadSeconds", vllm.load_seconds)
+pulumi.export("versions", {"vllm": before_change.vllm_version, "ray": before_change.ray_version})

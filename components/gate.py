@@ -1,0 +1,144 @@
+"""What is checked before the first change, and before the first stop.
+
+- gate A, before the first change: the new arguments, by the new image's own vLLM
+- gate B, before the first stop: on every node image, names and ports; on the head the engine's configuration
+
+What a gate refuses leaves everything that runs running.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pulumi
+from pulumi_command import remote
+
+from components import leaf
+from components.commandline import serve_args
+from components.container import cache_volume
+from components.image import Image
+from components.model import Model
+from components.network import Network
+from components.node import Node
+from components.remote import run, text, value
+from components.settings import RAY_PORTS, Executor, Settings
+
+MIN_FREE_MIB = 6144
+"""Memory that must be free for the argument check to run beside a server, in MiB."""
+
+
+class BeforeChange(pulumi.ComponentResource):
+    """Gate A: stands before everything that changes a node."""
+
+    def __init__(self, settings: Settings, nodes: Sequence[Node], image: Image) -> None:
+        """Ask the new image about the new arguments.
+
+        Args:
+            settings: the deployment.
+            nodes: its nodes, all of them reachable.
+            image: the image on the head.
+        """
+        super().__init__("spark-vllm:index:BeforeChange", "before-change")
+        after = [image.on_head, *(node.preflight for node in nodes)]
+        self.passed = _check_arguments(
+            "check-arguments", settings, nodes[0], self, after, engine="when-present"
+        )
+        self.vllm_version = value(self.passed, "vllm")
+        self.ray_version = value(self.passed, "ray")
+        self.register_outputs({"vllm": self.vllm_version, "ray": self.ray_version})
+
+
+class BeforeStop(pulumi.ComponentResource):
+    """Gate B: stands before every container."""
+
+    def __init__(
+        self, settings: Settings, nodes: Sequence[Node], *, network: Network, image: Image, model: Model
+    ) -> None:
+        """Check on every node what its new containers need.
+
+        Args:
+            settings: the deployment.
+            nodes: its nodes.
+            network: the rails.
+            image: the image, on every node.
+            model: the model's files, on every node.
+        """
+        super().__init__("spark-vllm:index:BeforeStop", "before-stop")
+        ready = [*network.links, image.on_head, *image.on_workers, *model.on_nodes]
+        self.passed: list[pulumi.Resource] = [
+            run(
+                f"ready-to-stop-{node.name}",
+                "ready-to-stop.sh",
+                node=node,
+                inputs={
+                    "NODE": node.name,
+                    "TAG": settings.image.local_tag,
+                    "NAMES": "\n".join(docker_names(settings, node)),
+                    "PORTS": "\n".join(_ports(settings, node)),
+                    "PROJECT": pulumi.get_project(),
+                    "STACK": pulumi.get_stack(),
+                },
+                opts=leaf.step(self, after=ready),
+            )
+            for node in nodes
+        ]
+        self.passed.append(_check_arguments("check-engine", settings, nodes[0], self, ready, engine="true"))
+        self.register_outputs({})
+
+
+def docker_names(settings: Settings, node: Node) -> list[str]:
+    """Names of a node's containers in Docker."""
+    names = [] if node.settings is not settings.head else ["vllm"]
+    if len(settings.nodes) > 1:
+        if settings.vllm.executor is Executor.RAY:
+            names.insert(0, f"ray-{node.name}")
+        elif node.settings is not settings.head:
+            names.insert(0, f"vllm-{node.name}")
+    return names
+
+
+def _ports(settings: Settings, node: Node) -> list[str]:
+    ports = []
+    if node.settings is settings.head:
+        ports.append(f"{settings.vllm.port} vllm.port")
+    if len(settings.nodes) > 1 and settings.vllm.executor is Executor.RAY:
+        ports += [f"{port} Ray's {role}" for role, port in RAY_PORTS.items()]
+        if node.settings is settings.head:
+            ports.append(f"{settings.ray.port} ray.port")
+    elif len(settings.nodes) > 1 and node.settings is settings.head:
+        ports.append(f"{settings.vllm.master_port} vllm.masterPort")
+    return ports
+
+
+def _check_arguments(  # noqa: PLR0913 - both gates ask the same question
+    name: str,
+    settings: Settings,
+    head: Node,
+    parent: pulumi.Resource,
+    after: Sequence[pulumi.Resource],
+    *,
+    engine: str,
+) -> remote.Command:
+    return run(
+        name,
+        "gate.sh",
+        node=head,
+        inputs={
+            "NODE": head.name,
+            "NAME": f"spark-vllm-{name}",
+            "TAG": settings.image.local_tag,
+            "CHECK": text("check_args.py"),
+            "REQUEST": json.dumps(serve_args(settings)),
+            "EXECUTOR": settings.vllm.executor.value if len(settings.nodes) > 1 else "none",
+            "GPUS": settings.container.gpus,
+            "MODELS": settings.model.mount,
+            "DIRECTORY": settings.model.directory,
+            "CACHE_VOLUME": cache_volume(settings),
+            "ENGINE": engine,
+            "LABELS": "\n".join(f"{key}={label}" for key, label in sorted(head.labels.items())),
+            "MIN_FREE_MIB": str(MIN_FREE_MIB),
+        },
+        opts=leaf.step(parent, after=after),
+        timeout=900,
+    )

@@ -1,0 +1,151 @@
+"""A DGX Spark: how it is reached, its Docker provider, and what must be true before anything is changed.
+
+- `pulumi_docker.Provider` over `ssh://`, a worker's through the head
+- a preflight command
+- the volume that its containers share as /tmp: Ray and vLLM meet through sockets there
+"""
+
+from __future__ import annotations
+
+import shlex
+
+import pulumi
+import pulumi_docker as docker
+from pulumi_command import remote
+
+from components import leaf
+from components.remote import run
+from components.settings import Node as NodeSettings
+from components.settings import Settings, Ssh
+
+CONNECT_TIMEOUT = 10
+"""Seconds for one attempt to reach a node."""
+
+
+class Node(pulumi.ComponentResource):
+    """A Spark that the other components put things on."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        *,
+        deployment: Settings,
+        jump: Node | None = None,
+    ) -> None:
+        """Connect a node.
+
+        Args:
+            settings: the node.
+            deployment: the whole deployment.
+            jump: the head, if the node is reached through it.
+        """
+        name = settings.name
+        super().__init__("spark-vllm:index:Node", name)
+        self.name = name
+        self.settings = settings
+        self.labels = {
+            "spark-vllm.project": pulumi.get_project(),
+            "spark-vllm.stack": pulumi.get_stack(),
+            "spark-vllm.node": name,
+        }
+        hop = jump.settings if jump else None
+        self.connection = _connection(settings, hop)
+        self.provider = docker.Provider(
+            f"docker-{name}",
+            host=f"ssh://{settings.ssh.user}@{_bracket(settings.ssh.host)}:{settings.ssh.port}",
+            context="",
+            ssh_opts=ssh_options(settings, hop),
+            opts=leaf.step(self),
+        )
+        self.preflight: remote.Command = run(
+            f"preflight-{name}",
+            "preflight.sh",
+            node=self,
+            inputs={
+                "NODE": name,
+                "GPUS": deployment.container.gpus,
+                "DEVICES": "\n".join(deployment.container.devices),
+            },
+            opts=leaf.step(self, after=[jump.preflight] if jump else []),
+        )
+        self.scratch = docker.Volume(
+            f"tmp-{name}",
+            name=f"spark-vllm-{pulumi.get_stack()}-tmp",
+            labels=[
+                docker.VolumeLabelArgs(label=label, value=value)
+                for label, value in sorted(self.labels.items())
+            ],
+            opts=leaf.on_docker(self, self.provider, after=[self.preflight]),
+        )
+        self.register_outputs({"preflight": self.preflight.stdout})
+
+    @property
+    def docker_labels(self) -> list[docker.ContainerLabelArgs]:
+        """The labels that mark what is ours, as a container takes them."""
+        return [
+            docker.ContainerLabelArgs(label=label, value=value)
+            for label, value in sorted(self.labels.items())
+        ]
+
+
+def host_key_alias(node: NodeSettings) -> str:
+    """Name under which a node's host key is pinned; two nodes may share an address, one behind the other."""
+    return f"spark-vllm-{node.name}"
+
+
+def ssh_options(node: NodeSettings, jump: NodeSettings | None = None) -> list[str]:
+    """Options of an `ssh` that trusts exactly the pinned key and reads no file of the operator's machine."""
+    alias = host_key_alias(node)
+    key = node.ssh.host_key or ""
+    options = [
+        "-F",
+        "none",
+        *_o("BatchMode=yes"),
+        *_o(f"ConnectTimeout={CONNECT_TIMEOUT}"),
+        *_o("StrictHostKeyChecking=yes"),
+        *_o("UserKnownHostsFile=/dev/null"),
+        *_o("GlobalKnownHostsFile=/dev/null"),
+        *_o("HostKeyAlgorithms=ssh-ed25519"),
+        *_o("LogLevel=ERROR"),
+        *_o(f"HostKeyAlias={alias}"),
+        *_o(f"KnownHostsCommand=/bin/echo {alias} {key}"),
+    ]
+    if jump:
+        hop = ["ssh", *ssh_options(jump), "-p", str(jump.ssh.port), "-W", "%h:%p", _login(jump.ssh)]
+        options += _o(
+            "ProxyCommand=" + " ".join(part if part == "%h:%p" else shlex.quote(part) for part in hop)
+        )
+    return options
+
+
+def _o(option: str) -> list[str]:
+    return ["-o", option]
+
+
+def _login(ssh: Ssh) -> str:
+    return f"{ssh.user}@{ssh.host}"
+
+
+def _bracket(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _connection(node: NodeSettings, jump: NodeSettings | None) -> remote.ConnectionArgs:
+    return remote.ConnectionArgs(
+        host=node.ssh.host,
+        user=node.ssh.user,
+        port=node.ssh.port,
+        host_key=node.ssh.host_key,
+        dial_error_limit=3,
+        per_dial_timeout=CONNECT_TIMEOUT,
+        proxy=remote.ProxyConnectionArgs(
+            host=jump.ssh.host,
+            user=jump.ssh.user,
+            port=jump.ssh.port,
+            host_key=jump.ssh.host_key,
+            dial_error_limit=3,
+            per_dial_timeout=CONNECT_TIMEOUT,
+        )
+        if jump
+        else None,
+    )

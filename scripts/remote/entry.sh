@@ -1,0 +1,91 @@
+#!/bin/bash
+# Process 1 of every container: entry.sh ROLE COMMAND...
+# Turns Docker's on-failure policy into a bounded recovery: every end counts as a failure, whatever its
+# status, until SPARK_ATTEMPTS starts in a row have failed; then it says so and ends with status 0.
+set -euo pipefail
+
+role=$1
+shift
+attempts_file=/spark/attempts
+
+say() { printf 'spark-vllm: %s\n' "$*" >&2; }
+
+# Ray reads its token's file by itself; vLLM takes its key from the environment only.
+read_secrets() {
+  [[ ! -s /spark/api-key ]] || VLLM_API_KEY=$(</spark/api-key)
+  export VLLM_API_KEY
+}
+
+# Names the life of this machine: a reboot is a new chance. The second part tells simulated nodes apart.
+boot() { printf '%s-%s' "$(cat /proc/sys/kernel/random/boot_id)" "$(cut -d' ' -f22 /proc/1/stat)"; }
+
+read_attempts() {
+  local known=
+  count=0
+  [[ ! -f $attempts_file ]] || read -r known count <"$attempts_file"
+  [[ $known == "$(boot)" ]] || count=0
+}
+
+write_attempts() { printf '%s %s\n' "$(boot)" "$1" >"$attempts_file"; }
+
+wait_for_port() {
+  local host=${1%:*} port=${1##*:} waited=0
+  until (exec 3<>"/dev/tcp/$host/$port") 2>/dev/null; do
+    ((waited % 15)) || say "waiting for $1"
+    sleep 1
+    waited=$((waited + 1))
+  done
+}
+
+wait_for_peers() {
+  [[ -z ${SPARK_WAIT_FOR-} ]] || wait_for_port "$SPARK_WAIT_FOR"
+  if [[ -n ${SPARK_RAY_NODES-} ]]; then
+    wait_for_port "$RAY_ADDRESS"
+    python3 /spark/ray_nodes.py --address "$RAY_ADDRESS" --expect "$SPARK_RAY_NODES" --stable 1 --timeout 600 || {
+      say "not all Ray nodes are there yet; Docker starts this container again"
+      exit 75
+    }
+  fi
+}
+
+clear_leftovers() {
+  case $role in
+    # The first container of its node: /tmp is its own, and what lies there belonged to the dead.
+    ray | rank) find /tmp -mindepth 1 -delete 2>/dev/null || true ;;
+    # Shares /tmp with Ray; only vLLM's own sockets, named by UUID, are left by an earlier server.
+    *) find /tmp -maxdepth 1 -type s -name '????????-????-????-????-????????????' -delete 2>/dev/null || true ;;
+  esac
+}
+
+read_attempts
+if ((count >= SPARK_ATTEMPTS)); then
+  say "gave up: $count starts in a row have failed; read the log above, then 'pulumi up --refresh'"
+  exit 0
+fi
+read_secrets
+child=
+stopped=
+trap 'stopped=1; [[ -z $child ]] || kill -TERM "$child" 2>/dev/null || true' TERM INT
+clear_leftovers
+wait_for_peers
+[[ -z $stopped ]] || exit 143
+
+count=$((count + 1))
+write_attempts "$count"
+say "start $count of $SPARK_ATTEMPTS: $role"
+(
+  sleep "$SPARK_HEALTHY_AFTER"
+  write_attempts 0
+) </dev/null >/dev/null 2>&1 &
+"$@" &
+child=$!
+status=0
+while :; do
+  status=0
+  wait "$child" || status=$?
+  kill -0 "$child" 2>/dev/null || break
+done
+[[ -z $stopped ]] || exit 143
+say "$role ended with status $status"
+((status != 0)) || status=1
+exit "$status"

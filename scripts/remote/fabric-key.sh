@@ -1,0 +1,18 @@
+# shellcheck shell=bash
+# On the head: the key by which it sends files to the workers, and nothing else.
+: "${NODE:?}" "${KEY:?}"
+
+main() {
+  local file=$HOME/.ssh/$KEY
+  case ${1-} in
+    apply)
+      install -d -m 700 "$HOME/.ssh"
+      [[ -f $file ]] || ssh-keygen -q -t ed25519 -N '' -C "$KEY" -f "$file"
+      emit public_key "$(cut -d' ' -f1,2 <"$file.pub")"
+      ;;
+    remove) rm -f "$file" "$file.pub" ;;
+    *) fail "fabric-key: apply or remove" ;;
+  esac
+}
+
+main "$@" </dev/null

@@ -1,0 +1,87 @@
+# shellcheck shell=bash
+# Would the new server's arguments be accepted by the new image's own vLLM? Runs beside the old server.
+: "${NODE:?}" "${TAG:?}" "${CHECK:?}" "${REQUEST:?}" "${EXECUTOR:?}" "${GPUS:?}" "${MODELS:?}" "${DIRECTORY:?}"
+: "${CACHE_VOLUME:?}" "${ENGINE:?}" "${LABELS?}" "${MIN_FREE_MIB:?}" "${NAME:?}"
+
+# The check takes seconds to minutes of imports: what has passed once for the same image, arguments and
+# model is not asked again, so the second gate costs nothing where the first could do all.
+stamp_file() {
+  local key
+  key=$( (
+    docker image inspect --format '{{.Id}}' "$TAG"
+    printf '%s\n' "$REQUEST" "$CHECK"
+    sha256sum "$DIRECTORY/config.json"
+  ) | sha256sum)
+  printf '%s/spark-vllm/checked-%s' "${XDG_CACHE_HOME:-$HOME/.cache}" "${key:0:16}"
+}
+
+check() {
+  local -a labels=() gpus=()
+  local label status=0 engine=$1
+  while IFS= read -r label; do
+    [[ -z $label ]] || labels+=(--label "$label")
+  done <<<"$LABELS"
+  [[ $GPUS == none ]] || gpus=(--gpus all)
+  docker rm -f "$NAME" >/dev/null 2>&1 || true
+  printf '{"args": %s, "engine": %s}' "$REQUEST" "$engine" |
+    timeout -k 10 "$CHECK_TIMEOUT" docker run --rm -i --name "$NAME" "${labels[@]}" "${gpus[@]}" \
+      --network none --memory 8g --cpu-shares 128 --user 0:0 --security-opt no-new-privileges \
+      -v "$MODELS:/models:ro" -v "$CACHE_VOLUME:/cache" \
+      -e XDG_CACHE_HOME=/cache -e PYTHONPYCACHEPREFIX=/cache/pycache -e VLLM_CACHE_ROOT=/cache/vllm \
+      -e HF_HUB_OFFLINE=1 -e TRANSFORMERS_OFFLINE=1 -e VLLM_NO_USAGE_STATS=1 -e DO_NOT_TRACK=1 \
+      --entrypoint python3 "$TAG" -c "$CHECK" >"$output" 2>"$words" &
+  local run=$!
+  while kill -0 "$run" 2>/dev/null; do
+    every 10 "$NODE: asking the image's own vLLM about the arguments"
+    sleep 0.5
+  done
+  wait "$run" || status=$?
+  case $status in
+    0) ;;
+    2) fail "vLLM refuses the arguments, and nothing was stopped: $(tail -n 12 "$words")" ;;
+    124 | 137)
+      docker rm -f "$NAME" >/dev/null 2>&1 || true
+      fail "$NODE: the argument check did not end within $CHECK_TIMEOUT s, or ran out of memory; nothing was stopped."
+      ;;
+    *) fail "$NODE: the argument check could not run in $TAG (status $status), and nothing was stopped: $(tail -n 12 "$words")" ;;
+  esac
+  cat "$output"
+}
+
+main() {
+  local free stamp='' engine=$ENGINE
+  output=$(mktemp)
+  words=$(mktemp)
+  trap 'rm -f "$output" "$words" "$output.passed"' EXIT
+  CHECK_TIMEOUT=${CHECK_TIMEOUT:-300}
+  # The first gate comes before the model's files; where they are there already it checks all at once.
+  if [[ $engine == when-present ]]; then
+    engine=false
+    [[ ! -s $DIRECTORY/config.json ]] || engine=true
+  fi
+  if [[ $engine == true ]]; then
+    stamp=$(stamp_file)
+    if [[ -f $stamp ]]; then
+      say "$NODE: the same arguments, image and model have passed before"
+      cat "$stamp"
+      return
+    fi
+  fi
+  free=$(awk '/^MemAvailable:/ {print int($2 / 1024)}' /proc/meminfo)
+  if ((free < MIN_FREE_MIB)); then
+    say "warning: $NODE has $free MiB of memory free, less than $MIN_FREE_MIB: the arguments are not checked"
+    emit check skipped
+    return
+  fi
+  check "$engine" | tee "$output.passed"
+  if [[ $EXECUTOR == ray ]] && grep -qx 'ray=none' "$output.passed"; then
+    fail "$TAG holds no Ray, and vllm.executor is ray: set vllm.executor to mp, or take an image with Ray. Nothing was stopped."
+  fi
+  if [[ -n $stamp ]]; then
+    mkdir -p "${stamp%/*}"
+    mv "$output.passed" "$stamp"
+  fi
+  rm -f "$output.passed"
+}
+
+main </dev/null

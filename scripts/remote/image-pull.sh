@@ -1,0 +1,23 @@
+# shellcheck shell=bash
+# Pull an image by digest, with progress, and give it the local tag of its pin.
+: "${NODE:?}" "${REF:?}" "${DIGEST:?}" "${TAG:?}"
+
+main() {
+  if docker image inspect --format '{{json .RepoDigests}}' "$TAG" 2>/dev/null | grep -qF "$DIGEST"; then
+    say "$NODE: $TAG is there"
+  else
+    if ! docker image inspect "$REF" >/dev/null 2>&1; then
+      say "$NODE: pulling $REF"
+      docker pull "$REF" >&2 || fail "$NODE: cannot pull $REF; see the line above, and whether this node reaches the registry."
+    fi
+    docker tag "$REF" "$TAG"
+  fi
+  local arch machine
+  arch=$(docker image inspect --format '{{.Architecture}}' "$TAG")
+  machine=$(docker version --format '{{.Server.Arch}}')
+  [[ $arch == "$machine" ]] || fail "$NODE: $REF is for $arch, and this node is $machine; choose an image for $machine."
+  emit identity "$(image_identity "$TAG")"
+  emit size "$(docker image inspect --format '{{.Size}}' "$TAG")"
+}
+
+main </dev/null

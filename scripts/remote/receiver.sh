@@ -1,0 +1,10 @@
+# shellcheck shell=bash
+# On a worker, as the forced command of the head's key: the only things that the head may ask for.
+read -r verb argument <<<"${SSH_ORIGINAL_COMMAND-}"
+[[ $argument =~ ^[a-zA-Z0-9_./:-]*$ ]] || fail "malformed argument"
+
+case $verb in
+  image-identity) image_identity "$argument" ;;
+  image-load) docker load -q ;;
+  *) fail "not allowed: $verb" ;;
+esac
