@@ -1,4 +1,4 @@
-"""Images of the outer engine, named after what they are made of: built once, again only when an input changes."""
+"""Images of the outer engine, named after what they are made of: built again only when an input changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTP
 _BUILD_SECONDS = 3600
 
 
-def build_image(
+def build_image(  # noqa: PLR0913
     outer: Outer,
     context: Path,
     name: str,
@@ -93,7 +93,9 @@ def _make_base(outer: Outer, scratch: Path, tag: str, mirror: str | None, certif
     if mirror is not None:
         root = scratch / "root"
         # A mount namespace of its own: what debootstrap mounts can't stay behind on the host.
-        run(["unshare", "--mount", "debootstrap", "--variant=minbase", _SUITE, str(root), mirror], timeout=900)
+        run(
+            ["unshare", "--mount", "debootstrap", "--variant=minbase", _SUITE, str(root), mirror], timeout=900
+        )
         shutil.rmtree(root / "var/cache/apt/archives")
         run(["tar", "-C", str(root), "-cf", str(scratch / "root.tar"), "."])
         shutil.rmtree(root)

@@ -52,7 +52,11 @@ def _install(packages: list[str]) -> None:
         guard.write_text("#!/bin/sh\nexit 101\n")
         guard.chmod(0o755)
     try:
-        run(["apt-get", "install", "--yes", "--no-install-recommends", *packages], env=environment, timeout=900)
+        run(
+            ["apt-get", "install", "--yes", "--no-install-recommends", *packages],
+            env=environment,
+            timeout=900,
+        )
     finally:
         if guarded:
             guard.unlink()

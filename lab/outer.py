@@ -1,7 +1,7 @@
 """The outer engine: one dockerd for all labs of a machine, in namespaces of its own.
 
-The host's links, firewall rules and forwarding stay as they are: the engine has its own network namespace with
-slirp4netns as the way out, its own mount namespace, and its own PID namespace, whose first process is outer.sh.
+The host's links, firewall rules and forwarding stay as they are: the engine has its own network namespace
+with slirp4netns as the way out, its own mount namespace, and its own PID namespace (first process: outer.sh).
 """
 
 from __future__ import annotations
@@ -127,12 +127,13 @@ class Outer:
         """A docker command line for the engine."""
         return ["docker", "--host", f"unix://{self.socket}", *argv]
 
-    def inside(self, *argv: str, network: Path | None = None) -> str:
+    def inside(self, *argv: str, network: Path | None = None, stdin: bytes | None = None) -> str:
         """Run a command in the engine's PID and mount namespaces.
 
         Args:
             argv: The command.
             network: A network namespace as those know it; the host's own if None.
+            stdin: What the command reads.
 
         Returns:
             Its stdout.
@@ -146,7 +147,7 @@ class Outer:
         enter = ["nsenter", f"--target={pid}", "--pid", "--mount"]
         if network is not None:
             enter += ["nsenter", f"--net={network}"]
-        return run([*enter, *argv])
+        return run([*enter, *argv], stdin=stdin)
 
     def has_image(self, tag: str) -> bool:
         """Whether the engine holds that image."""

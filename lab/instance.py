@@ -1,0 +1,399 @@
+"""One lab: a head, its workers, the links between them and the operator's way in."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+from lab import registry
+from lab.build import build_image
+from lab.daemons import Daemon, agent, relay
+from lab.files import SYSFS_ROOT, node_files, tar
+from lab.links import Links
+from lab.machine import require_machine
+from lab.outer import Outer
+from lab.record import Folder, Record, default_name, public_key, records
+from lab.shell import LabError, run, say
+from lab.topology import HEAD_ADDRESS, REGISTRY_ADDRESS, REGISTRY_PORT, USER, Nic, Node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+_NODE_CONTEXT = Path(__file__).with_name("node")
+_CAPABILITIES = (
+    "SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE", "SYS_CHROOT", "MKNOD", "DAC_READ_SEARCH",
+    "SYS_NICE", "IPC_LOCK", "AUDIT_CONTROL", "SYS_BOOT",
+)  # fmt: skip
+_UNCONFINED = ("seccomp=unconfined", "apparmor=unconfined", "systempaths=unconfined")
+_READY_SECONDS = 60
+
+
+class NodeStatus(TypedDict):
+    """One node, as `status --json` prints it."""
+
+    state: str
+    host: str
+    port: int
+    user: str
+    hostKey: str
+    jump: str | None
+    rails: list[dict[str, str | None]]
+
+
+class Status(TypedDict):
+    """An instance, as `status --json` prints it."""
+
+    name: str
+    nodes: dict[str, NodeStatus]
+    apiPort: int
+    registry: str
+    agent: str
+    sshConfig: str
+    sysfs: str
+
+
+class Lab:
+    """An instance by its name; nothing happens before `up`."""
+
+    def __init__(self, name: str | None = None, outer: Outer | None = None) -> None:
+        """Name the instance.
+
+        Args:
+            name: By default that of this clone, or SPARK_LAB.
+            outer: The engine that it lives on.
+        """
+        self.name = name or default_name()
+        self.outer = outer or Outer()
+        self.folder = Folder(self.outer, self.name)
+        self.links = Links(self.outer, self.name)
+
+    @property
+    def record(self) -> Record:
+        """What is written down of it.
+
+        Raises:
+            LabError: It was never brought up.
+        """
+        record = self.folder.load()
+        if record is None:
+            raise LabError(f"There is no instance {self.name}: python -m lab up.")
+        return record
+
+    @property
+    def agent_socket(self) -> Path:
+        """The socket of the agent that holds the operator's key."""
+        return self._run_dir / "agent.sock"
+
+    def up(self, workers: int | None = None, worker_interfaces: tuple[str, ...] | None = None) -> None:
+        """Bring the instance up, or repair what of it is down.
+
+        Args:
+            workers: Nodes besides the head.
+            worker_interfaces: The names of the rails on the workers.
+
+        Raises:
+            LabError: The machine can't run it, or a node did not come up.
+        """
+        require_machine()
+        with self._lock():
+            self.outer.start()
+            for stale in [record for record in records(self.outer) if not Path(record.clone).is_dir()]:
+                say(f"removing instance {stale.name}, whose clone {stale.clone} is gone")
+                Lab(stale.name, self.outer)._remove()  # noqa: SLF001
+            record = self.folder.create(workers, worker_interfaces)
+            self._run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.links.ensure_bridges(self._operator)
+            registry.start(self.outer)
+            self._start_nodes(record.nodes())
+            for daemon in self._daemons(record):
+                daemon.start(self.outer)
+            self._fill_agent()
+            for node in record.nodes():
+                self.wait_ready(node.name)
+
+    def down(self) -> None:
+        """Remove the instance; with the last one the outer engine stops."""
+        with self._lock():
+            if self.folder.load() is not None:
+                self.outer.start()
+                self._remove()
+            if not any(records(self.outer)):
+                self.outer.stop()
+
+    def status(self) -> Status:
+        """What there is and how to reach it."""
+        record = self.record
+        states = self._states() if self.outer.pid() else {}
+        nodes = {
+            node.name: NodeStatus(
+                state=states.get(node.name, "absent"),
+                host="127.0.0.1" if node.is_head else node.ssh_address,
+                port=record.ssh_port if node.is_head else 22,
+                user=USER,
+                hostKey=public_key(self.folder.host_key(node.name)),
+                jump=None if node.is_head else "head",
+                rails=[
+                    {"interface": nic.name, "address": nic.address, "rdmaDevice": nic.rdma_device}
+                    for nic in node.rails
+                ],
+            )
+            for node in record.nodes()
+        }
+        return Status(
+            name=self.name,
+            nodes=nodes,
+            apiPort=record.api_port,
+            registry=f"{REGISTRY_ADDRESS}:{REGISTRY_PORT}",
+            agent=str(self.agent_socket),
+            sshConfig=str(self.folder.path / "ssh_config"),
+            sysfs=SYSFS_ROOT,
+        )
+
+    def environment(self) -> Mapping[str, str]:
+        """The variables that an operator of this instance needs."""
+        return {"SPARK_LAB": self.name, "SSH_AUTH_SOCK": str(self.agent_socket)}
+
+    def node(self, name: str) -> Node:
+        """A node by its name.
+
+        Raises:
+            LabError: There is none of that name.
+        """
+        for node in self.record.nodes():
+            if node.name == name:
+                return node
+        raise LabError(f"Instance {self.name} has no node {name}.")
+
+    def nic(self, node: str, rail: int) -> Nic:
+        """A node's rail by its number, from 0.
+
+        Raises:
+            LabError: The node has no such rail.
+        """
+        rails = self.node(node).rails
+        if rail not in range(len(rails)):
+            raise LabError(f"Node {node} has rails 0 to {len(rails) - 1}, not {rail}.")
+        return rails[rail]
+
+    def container(self, node: str) -> str:
+        """The name of the outer engine's container that is this node."""
+        return f"{self.name}-{self.node(node).name}"
+
+    def root(self, node: str, *argv: str, stdin: bytes | None = None, timeout: float = 600) -> str:
+        """Run a command as root in a node, past its SSH.
+
+        Returns:
+            Its stdout.
+
+        Raises:
+            LabError: It failed.
+        """
+        return self.outer.docker("exec", "-i", self.container(node), *argv, stdin=stdin, timeout=timeout)
+
+    def docker(self, node: str, *argv: str, timeout: float = 600) -> str:
+        """Run a docker command on the engine inside a node.
+
+        Returns:
+            Its stdout.
+        """
+        return self.root(node, "docker", *argv, timeout=timeout)
+
+    def ssh(self, node: str, *argv: str, timeout: float = 60) -> str:
+        """Run a command as the operator does: over SSH, to a worker through the head.
+
+        Returns:
+            Its stdout.
+        """
+        return run(["ssh", "-F", str(self.folder.path / "ssh_config"), node, "--", *argv], timeout=timeout)
+
+    def load(self, node: str, image: str) -> None:
+        """Give a node's engine an image of the outer engine, unless it has it."""
+        inspect = ("exec", self.container(node), "docker", "image", "inspect", image)
+        if self.outer.attempt(*inspect).returncode == 0:
+            return
+        say(f"loading {image} into {node}")
+        save = self.outer.command("save", image)
+        load = self.outer.command("exec", "-i", self.container(node), "docker", "load", "--quiet")
+        with subprocess.Popen(save, stdout=subprocess.PIPE) as source:
+            loaded = subprocess.run(load, stdin=source.stdout, stdout=subprocess.DEVNULL, check=False)
+        if source.returncode or loaded.returncode:
+            raise LabError(f"{image} could not be loaded into {node}.")
+
+    def push(self, image: str) -> str:
+        """Put an image of the outer engine into the registry that the head can reach.
+
+        Returns:
+            The reference to pull it by, with its digest.
+        """
+        registry.start(self.outer)
+        return registry.push(self.outer, image)
+
+    def reboot(self, node: str) -> None:
+        """Shut a node down in order and boot it."""
+        self.outer.docker("stop", "--time=30", self.container(node))
+        self.power_on(node)
+
+    def power_off(self, node: str) -> None:
+        """Cut a node's power."""
+        self.outer.docker("kill", self.container(node))
+
+    def power_on(self, node: str) -> None:
+        """Boot a node that is off, and wait until it is ready."""
+        with self._lock():
+            self._start_nodes([self.node(node)])
+        self.wait_ready(node)
+
+    def freeze(self, node: str) -> None:
+        """Stop all processes of a node where they are, as a hung kernel does."""
+        self.outer.docker("pause", self.container(node))
+
+    def thaw(self, node: str) -> None:
+        """Let a frozen node go on."""
+        self.outer.docker("unpause", self.container(node))
+
+    def unplug(self, node: str, rail: int) -> None:
+        """Pull the cable of a rail."""
+        self.links.set_cable(self.node(node), self.nic(node, rail), connected=False)
+
+    def plug(self, node: str, rail: int) -> None:
+        """Put the cable of a rail back."""
+        self.links.set_cable(self.node(node), self.nic(node, rail), connected=True)
+
+    def drop(self, node: str, address: str) -> None:
+        """Let a node lose all packets to and from an address, without a word to either side."""
+        for chain, end in (("INPUT", "--source"), ("OUTPUT", "--destination")):
+            self.root(node, "iptables", "-I", chain, end, address, "-j", "DROP")
+
+    def undrop(self, node: str, address: str) -> None:
+        """Take back a drop."""
+        for chain, end in (("INPUT", "--source"), ("OUTPUT", "--destination")):
+            self.root(node, "iptables", "-D", chain, end, address, "-j", "DROP")
+
+    def wait_ready(self, node: str, seconds: float = _READY_SECONDS) -> None:
+        """Wait until a node has its addresses and its sshd and engine answer.
+
+        Raises:
+            LabError: It did not in time.
+        """
+        addresses = "".join(f' && grep -qF " {nic.address} " <<<"$have"' for nic in self.node(node).nics)
+        check = f"have=$(ip -o -4 address show){addresses} && systemctl -q is-active ssh && docker version"
+        end = time.monotonic() + seconds
+        while self.outer.attempt("exec", self.container(node), "bash", "-c", check).returncode:
+            if time.monotonic() > end:
+                raise LabError(f"No {node} after {seconds:.0f} s; see python -m lab exec {node} journalctl.")
+            time.sleep(0.2)
+
+    @property
+    def _run_dir(self) -> Path:
+        return self.outer.run_dir / "instances" / self.name
+
+    @property
+    def _operator(self) -> Path:
+        """The network namespace of the operator's place on the management network."""
+        return self._run_dir / "operator.net"
+
+    @property
+    def _label(self) -> str:
+        return f"spark-lab.instance={self.name}"
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        self.outer.cache.mkdir(parents=True, exist_ok=True)
+        with (self.outer.cache / "lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _states(self) -> dict[str, str]:
+        rows = self.outer.docker(
+            "ps", "--all", f"--filter=label={self._label}", '--format={{.Label "spark-lab.node"}} {{.State}}'
+        )
+        return dict(row.split(maxsplit=1) for row in rows.splitlines())
+
+    def _start_nodes(self, nodes: Iterable[Node]) -> None:
+        states = self._states()
+        for node in nodes:
+            state = states.get(node.name)
+            if state == "paused":
+                self.outer.docker("unpause", self.container(node.name))
+            elif state != "running":
+                self.links.take_out(node)
+                if state is None:
+                    self._create(node)
+                say(f"starting {node.name}")
+                self.outer.docker("start", self.container(node.name))
+        pids = self.outer.docker(
+            "inspect", "--format={{.State.Pid}}", *(self.container(node.name) for node in nodes)
+        )
+        names = [node.name for node in nodes]
+        self.links.plug_in(nodes, dict(zip(names, map(int, pids.split()), strict=True)))
+
+    def _create(self, node: Node) -> None:
+        container = self.container(node.name)
+        image = build_image(self.outer, _NODE_CONTEXT, "spark-lab/node")
+        ipv6 = Path("/proc/sys/net/ipv6").exists()
+        volume = self.outer.docker("volume", "create", f"--label={self._label}", f"{container}-docker")
+        self.outer.docker(
+            "create", f"--name={container}", f"--hostname={node.name}", f"--label={self._label}",
+            f"--label=spark-lab.node={node.name}", "--network=none", f"--add-host={node.name}:127.0.1.1",
+            "--cgroupns=private", "--device-cgroup-rule=a *:* rwm", "--shm-size=2g",
+            "--tmpfs=/run", "--tmpfs=/run/lock", f"--volume={volume}:/var/lib/docker",
+            *(f"--cap-add={capability}" for capability in _CAPABILITIES),
+            *(f"--security-opt={option}" for option in _UNCONFINED),
+            *(f"--sysctl=net.ipv6.conf.{scope}.disable_ipv6=0" for scope in ("all", "default") if ipv6),
+            image,
+        )  # fmt: skip
+        files = node_files(
+            self.name, node, self.folder.host_key(node.name).read_text(), public_key(self.folder.key) + "\n"
+        )
+        self.outer.docker("cp", "-", f"{container}:/", stdin=tar(files))
+
+    def _daemons(self, record: Record) -> list[Daemon]:
+        def leads_to_head(name: str, port: int, head_port: int) -> Daemon:
+            return relay(
+                self._run_dir / f"{name}.pid",
+                listen=("127.0.0.1", port),
+                network=None,
+                target=(HEAD_ADDRESS, head_port),
+                target_network=self._operator,
+            )
+
+        to_registry = relay(
+            self._run_dir / "registry.pid",
+            listen=(REGISTRY_ADDRESS, REGISTRY_PORT),
+            network=self._operator,
+            target=("127.0.0.1", REGISTRY_PORT),
+            target_network=self.outer.network,
+        )
+        return [
+            leads_to_head("ssh", record.ssh_port, 22),
+            leads_to_head("api", record.api_port, record.api_port),
+            to_registry,
+            agent(self._run_dir / "agent.pid", self.agent_socket),
+        ]
+
+    def _fill_agent(self) -> None:
+        environment = {**os.environ, "SSH_AUTH_SOCK": str(self.agent_socket)}
+        end = time.monotonic() + 5
+        while not self.agent_socket.exists() and time.monotonic() < end:
+            time.sleep(0.02)
+        run(["ssh-add", "-q", str(self.folder.key)], env=environment)
+
+    def _remove(self) -> None:
+        say(f"removing instance {self.name}")
+        for daemon in self._daemons(self.record):
+            daemon.stop(self.outer)
+        for kind, remove in (("ps --all", "rm --force --volumes"), ("volume ls", "volume rm")):
+            found = self.outer.docker(*kind.split(), "--quiet", f"--filter=label={self._label}").split()
+            if found:
+                self.outer.docker(*remove.split(), *found)
+        self.links.remove()
+        if self._operator.exists():
+            self.outer.inside("umount", str(self._operator))
+        shutil.rmtree(self._run_dir, ignore_errors=True)
+        self.folder.remove()
