@@ -1,0 +1,1 @@
+"""A Pulumi engine for machines that cannot download one."""
