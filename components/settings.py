@@ -335,7 +335,7 @@ class DirectoryModel(_Section):
         """Directory of the node that containers see as /models; the whole repository for a hub cache."""
         path = PurePosixPath(self.directory)
         # Snapshots of a hub cache are links into ../../blobs.
-        return str(path.parents[2] if path.parent.name == "snapshots" else path.parent)
+        return str(path.parents[1] if path.parent.name == "snapshots" else path.parent)
 
 
 def _model_kind(value: object) -> str:
@@ -408,8 +408,12 @@ class Vllm(_Section):
     @field_validator("args")
     @classmethod
     def _args_are_flags(cls, value: Flags) -> Flags:
+        seen: set[str] = set()
         for name, flag_value in value.items():
             canonical = FLAG_ALIASES.get(name, name).replace("_", "-")
+            if canonical in seen:
+                raise ValueError(f"--{canonical} is given twice")
+            seen.add(canonical)
             owner = OWNED_FLAGS.get(canonical)
             if owner is not None:
                 raise ValueError(f"--{name} is not set here: it follows from the key {owner}")

@@ -1,0 +1,1 @@
+"""The operator's commands, and under remote/ what runs on a node."""

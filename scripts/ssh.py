@@ -1,0 +1,128 @@
+"""SSH for the operator's commands: the same pins and the same agent as the Pulumi program.
+
+Host keys are pinned on every hop, keys come from the agent, and no configuration of the operator's machine
+is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import asyncssh
+
+from components.remote import compose
+
+CONNECT_SECONDS = 10
+
+
+class UnreachableError(Exception):
+    """A node cannot be reached; the message names it, the reason and the remedy."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a node's SSH server is: `user@host:port`."""
+
+    user: str
+    host: str
+    port: int = 22
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read `user@host` or `user@host:port`.
+
+        Raises:
+            ValueError: if the text has another form.
+        """
+        user, at, rest = text.partition("@")
+        host, _, port = rest.partition(":")
+        if not (user and at and host) or (port and not port.isdigit()):
+            raise ValueError(f"{text!r} is not user@host or user@host:port")
+        return cls(user, host, int(port or 22))
+
+    def __str__(self) -> str:
+        """Write it as the user does."""
+        return f"{self.user}@{self.host}:{self.port}"
+
+
+async def host_key(address: Address, tunnel: asyncssh.SSHClientConnection | None = None) -> str:
+    """Ask a node for its ed25519 host key, without trusting it.
+
+    Returns:
+        One line, `ssh-ed25519 AAAA...`.
+
+    Raises:
+        UnreachableError: if nothing answers, or the node has no such key.
+    """
+    try:
+        key = await asyncssh.get_server_host_key(
+            address.host,
+            address.port,
+            tunnel=tunnel or (),
+            config=None,
+            server_host_key_algs=["ssh-ed25519"],
+        )
+    except (OSError, asyncssh.Error) as error:
+        raise UnreachableError(
+            f"{address} does not answer by SSH: {error}. Is it on, and is that its address?"
+        ) from None
+    if key is None:
+        raise UnreachableError(
+            f"{address} showed no ed25519 host key; make one there with `sudo ssh-keygen -A`."
+        )
+    return " ".join(key.export_public_key().decode().split()[:2])
+
+
+@asynccontextmanager
+async def connect(
+    address: Address, key: str, tunnel: asyncssh.SSHClientConnection | None = None
+) -> AsyncIterator[asyncssh.SSHClientConnection]:
+    """Connect to a node that must show the given host key.
+
+    Raises:
+        UnreachableError: if it cannot be reached, shows another key, or lets no key of the agent in.
+    """
+    try:
+        connection = await asyncssh.connect(
+            address.host,
+            address.port,
+            username=address.user,
+            known_hosts=([asyncssh.import_public_key(key)], [], []),
+            server_host_key_algs=["ssh-ed25519"],
+            tunnel=tunnel or (),
+            config=None,
+            connect_timeout=CONNECT_SECONDS,
+            keepalive_interval=15,
+        )
+    except asyncssh.HostKeyNotVerifiable:
+        raise UnreachableError(
+            f"{address} shows another host key than the pinned one. If the node was installed anew, take out "
+            "its ssh.hostKey and run discover again; if not, somebody stands in between."
+        ) from None
+    except asyncssh.PermissionDenied:
+        raise UnreachableError(
+            f"{address} lets no key of the SSH agent in: `ssh-add` the right one, or `ssh-copy-id` it there."
+        ) from None
+    except (OSError, asyncssh.Error) as error:
+        raise UnreachableError(f"{address} cannot be reached by SSH: {error}") from None
+    async with connection:
+        yield connection
+
+
+async def run(connection: asyncssh.SSHClientConnection, script: str, inputs: Mapping[str, str]) -> str:
+    """Run a script of scripts/remote on a node.
+
+    Returns:
+        Its standard output.
+
+    Raises:
+        UnreachableError: if it fails; the message is what the script said.
+    """
+    result = await connection.run("timeout -k 10 60 bash -s", input=compose(script, inputs), check=False)
+    if result.exit_status != 0:
+        raise UnreachableError(
+            str(result.stderr).strip() or f"{script} ended with status {result.exit_status}"
+        )
+    return str(result.stdout)

@@ -1,0 +1,196 @@
+"""The whole program as a graph: order, the options of each leaf, the cascade, providers, secrets."""
+
+from __future__ import annotations
+
+import json
+
+import pulumi
+import pytest
+
+from tests import samples
+from tests.graph import API_KEY, RAY_TOKEN, Graph, deploy, is_secret
+
+HEAD, WORKER, VLLM = "Container head", "Container worker", "Container vllm"
+
+
+@pytest.fixture(scope="module")
+def pair() -> Graph:
+    return deploy(samples.config())
+
+
+def test_order_of_what_must_precede_a_stop(pair: Graph) -> None:
+    before = pair.needs(HEAD)
+    for step in (
+        "Command preflight-head",
+        "Command preflight-worker",
+        "Command check-arguments",
+        "Command link-head",
+        "Command link-worker",
+        "Command image-head",
+        "Command image-worker",
+        "Command model-head",
+        "Command model-worker",
+        "Command ready-to-stop-head",
+        "Command ready-to-stop-worker",
+        "Command check-engine",
+    ):
+        assert step in before, step
+    assert before <= pair.needs(WORKER)
+    assert before <= pair.needs(VLLM)
+
+
+def test_arguments_are_checked_before_anything_is_changed(pair: Graph) -> None:
+    for change in (
+        "Command fabric-key",
+        "Command fabric-peer-worker",
+        "Command image-worker",
+        "Command link-head",
+    ):
+        assert "Command check-arguments" in pair.needs(change), change
+    assert "Command image-head" in pair.needs("Command check-arguments")
+    assert "Command preflight-worker" in pair.needs("Command check-arguments")
+
+
+def test_what_is_slow_runs_side_by_side(pair: Graph) -> None:
+    assert "Command model-worker" not in pair.needs("Command image-worker")
+    assert "Command image-worker" not in pair.needs("Command model-worker")
+    assert "Command link-worker" not in pair.needs("Command link-head")
+
+
+def test_ray_stands_before_vllm_and_the_proof_comes_last(pair: Graph) -> None:
+    assert HEAD in pair.needs(WORKER)
+    assert {HEAD, WORKER, "Command cluster-check"} <= pair.needs(VLLM)
+    assert {VLLM, "Command ready"} <= pair.needs("Command smoke-test")
+
+
+@pytest.mark.parametrize("key", [HEAD, WORKER, VLLM])
+def test_every_container_is_deleted_first_and_replaced_when_dead(pair: Graph, key: str) -> None:
+    assert pair[key].delete_before_replace
+    assert pair[key].replace_on_changes == ("mustRun",)
+    assert pair[key].inputs["destroyGraceSeconds"] > 0
+    assert pair[key].inputs["restart"] == "on-failure"
+    assert "replaceWith" not in pair[key].inputs
+
+
+@pytest.mark.parametrize("key", [HEAD, WORKER, VLLM])
+def test_every_container_is_private_and_bounded(pair: Graph, key: str) -> None:
+    inputs = pair[key].inputs
+    assert "privileged" not in inputs
+    assert inputs["securityOpts"] == ["no-new-privileges"]
+    assert inputs["networkMode"] == inputs["ipcMode"] == inputs["pidMode"] == "host"
+    assert inputs["entrypoints"] == ["/bin/bash", "/spark/entry.sh"]
+    assert inputs["devices"] == [
+        {"hostPath": "/dev/infiniband", "containerPath": "/dev/infiniband", "permissions": "rwm"}
+    ]
+    assert inputs["ulimits"] == [{"name": "memlock", "soft": -1, "hard": -1}]
+    assert inputs["image"] == "spark-vllm/vllm:abababababab"
+    assert {label["label"] for label in inputs["labels"]} == {
+        "spark-vllm.project",
+        "spark-vllm.stack",
+        "spark-vllm.node",
+    }
+
+
+def test_the_tag_carries_the_cascade(pair: Graph) -> None:
+    tags = {key: pair[key].inputs["logOpts"]["tag"].split("/") for key in (HEAD, WORKER, VLLM)}
+    assert tags[HEAD][2:] == []
+    assert tags[WORKER][2:] == ["id-of-head"]
+    assert tags[VLLM][2:] == ["id-of-head", "id-of-worker"[:12]]
+
+
+def tags_of(graph: Graph) -> dict[str, str]:
+    return {key: graph[key].inputs["logOpts"]["tag"] for key in (HEAD, WORKER, VLLM)}
+
+
+def test_a_rail_of_one_node_moves_that_nodes_tags_alone(pair: Graph) -> None:
+    changed = samples.config()
+    changed["nodes"][1]["rails"][1]["address"] = "192.168.201.99/24"
+    before, after = tags_of(pair), tags_of(deploy(changed))
+    assert after[WORKER] != before[WORKER]
+    assert after[HEAD] == before[HEAD]
+    assert after[VLLM] == before[VLLM]
+
+
+def test_the_mtu_moves_every_tag(pair: Graph) -> None:
+    after = tags_of(deploy(samples.config(network={"mtu": 1500})))
+    assert all(after[key] != tag for key, tag in tags_of(pair).items())
+
+
+def test_each_node_has_its_own_provider(pair: Graph) -> None:
+    providers = {key: pair[key].provider.split("::")[-2] for key in (HEAD, WORKER, VLLM)}
+    assert providers == {HEAD: "docker-head", WORKER: "docker-worker", VLLM: "docker-head"}
+    worker = pair["docker docker-worker"].inputs
+    assert worker["context"] == ""
+    assert any("ProxyCommand=ssh " in option for option in json.loads(worker["sshOpts"]))
+
+
+def test_secrets_are_marked_and_stand_nowhere_else(pair: Graph) -> None:
+    for key, resource in pair.resources.items():
+        clear = {name: value for name, value in resource.inputs.items() if not is_secret(value)}
+        text = json.dumps(_without_secrets(clear))
+        assert API_KEY not in text, key
+        assert RAY_TOKEN not in text, key
+    assert API_KEY in json.dumps(pair[VLLM].inputs["uploads"])
+    assert not any("KEY" in value for value in pair[VLLM].inputs["envs"] if isinstance(value, str))
+
+
+def _without_secrets(value: object) -> object:
+    if is_secret(value):
+        return "[secret]"
+    if isinstance(value, dict):
+        return {key: _without_secrets(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_without_secrets(each) for each in value]
+    return value
+
+
+def test_one_node_has_neither_ray_nor_fabric() -> None:
+    solo = deploy(samples.config(1))
+    assert set(solo.of_type("Container")) == {"vllm"}
+    names = set(solo.of_type("Command"))
+    assert not any(name.startswith(("link", "fabric", "cluster")) for name in names)
+    assert not any("executor-backend" in part for part in solo[VLLM].inputs["command"])
+
+
+def test_commands_put_no_value_on_a_command_line(pair: Graph) -> None:
+    for name, command in pair.of_type("Command").items():
+        for action in ("create", "update", "delete"):
+            line = command.inputs.get(action, "cat >/dev/null")
+            assert line == "cat >/dev/null" or line.startswith("timeout -k 10 "), (name, line)
+            assert "'" not in line
+
+
+def test_a_command_has_triggers_or_a_delete_and_never_both(pair: Graph) -> None:
+    for name, command in pair.of_type("Command").items():
+        assert ("triggers" in command.inputs) != ("delete" in command.inputs), name
+        if "triggers" in command.inputs:
+            assert command.inputs["update"] == "cat >/dev/null", name
+
+
+def test_containers_take_nothing_that_a_command_printed(pair: Graph) -> None:
+    for key in (HEAD, WORKER, VLLM):
+        assert "load_seconds" not in json.dumps(pair[key].inputs)
+        assert "AAAA" not in json.dumps(pair[key].inputs["command"])
+
+
+def test_an_unpinned_stack_can_be_previewed_but_not_deployed() -> None:
+    unpinned = samples.config(image={"ref": "registry.invalid/vllm:v1"})
+    assert "Container vllm" in deploy(unpinned, preview=True).resources
+    with pytest.raises(pulumi.RunError, match="has no digest"):
+        deploy(unpinned)
+
+
+def test_an_api_without_a_key_is_refused_unless_it_says_so() -> None:
+    with pytest.raises(pulumi.RunError, match="without a key"):
+        deploy(samples.config(), secrets=False)
+    said = samples.config(vllm={"servedModelName": "tiny", "allowUnauthenticated": True})
+    assert "Container vllm" in deploy(said, secrets=False).resources
+    loopback = samples.config(vllm={"servedModelName": "tiny", "host": "127.0.0.1"})
+    assert "Container vllm" in deploy(loopback, secrets=False).resources
+
+
+def test_a_mistake_is_one_sentence_that_names_the_file() -> None:
+    with pytest.raises(
+        pulumi.RunError, match=r"Pulumi.test.yaml: spark-vllm:vlm is not a key: did you mean vllm"
+    ):
+        deploy(samples.config(vlm={}))
