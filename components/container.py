@@ -91,7 +91,8 @@ def run(  # noqa: PLR0913 - the parts that differ between containers, and no oth
                 name="memlock", soft=settings.container.memlock, hard=settings.container.memlock
             )
         ],
-        security_opts=["no-new-privileges"],
+        # Docker adds the second by itself where the IPC or PID namespace is the host's.
+        security_opts=["no-new-privileges", "label=disable"],
         user="0:0",
         working_dir="/",
         init=False,

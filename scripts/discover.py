@@ -6,6 +6,7 @@ import asyncio
 import difflib
 import io
 import secrets
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,6 +30,9 @@ def discover(  # noqa: PLR0913 - a command's options
         list[str] | None, typer.Option(help="A worker behind the head, as user@host; repeat it.")
     ] = None,
     stack: Annotated[str, typer.Option(help="The stack whose file is written.")] = "spark",
+    config_file: Annotated[
+        Path | None, typer.Option(help="Write this file instead, as pulumi's option of that name.")
+    ] = None,
     sysfs: Annotated[str, typer.Option(help="Where RDMA devices are read on the nodes.")] = "/sys",
     set_: Annotated[
         list[str] | None,
@@ -39,10 +43,11 @@ def discover(  # noqa: PLR0913 - a command's options
     ] = False,
 ) -> None:
     """Find interfaces, addresses and host keys of the nodes, and write the stack file."""
-    console = Console(stderr=True)
-    path = ROOT / f"Pulumi.{stack}.yaml"
+    console = Console(stderr=True, soft_wrap=True)
+    path = config_file or ROOT / f"Pulumi.{stack}.yaml"
     yaml = YAML()
     yaml.indent(mapping=2, sequence=4, offset=2)
+    yaml.width = 10_000
     old = path.read_text(encoding="utf-8") if path.exists() else "config: {}\n"
     document = yaml.load(old)
     config = document.setdefault("config", {})
@@ -58,7 +63,7 @@ def discover(  # noqa: PLR0913 - a command's options
     _write(path, old, written.getvalue(), console, yes=yes)
     for key in ("apiKey", "rayToken"):
         if f"{PROJECT}:{key}" not in config:
-            _make_secret(stack, key, console)
+            _make_secret(stack, path, key, console)
 
 
 async def _look(
@@ -104,6 +109,8 @@ def _node(name: str, address: ssh.Address, key: str, facts: str) -> Node:
             interface, found, device, _ = rest.split()
             if found != "none":
                 rails.append({"interface": interface, "address": found, "rdmaDevice": device})
+    # enp1s0f0np0 before its twin enP2p1s0f0np0, on every node alike.
+    rails.sort(key=lambda rail: rail["interface"].casefold())
     return {"name": name, "ssh": where, "rails": rails}
 
 
@@ -147,9 +154,22 @@ def _write(path: Path, old: str, new: str, console: Console, *, yes: bool) -> No
     path.write_text(new, encoding="utf-8")
 
 
-def _make_secret(stack: str, key: str, console: Console) -> None:
+def _make_secret(stack: str, path: Path, key: str, console: Console) -> None:
+    if shutil.which("pulumi") is None:
+        console.print('[red]error:[/] no pulumi on the PATH: install it, or `eval "$(make -s env)"`.')
+        raise typer.Exit(1)
     result = subprocess.run(
-        ["pulumi", "config", "set", "--secret", "--stack", stack, f"{PROJECT}:{key}"],
+        [
+            "pulumi",
+            "config",
+            "set",
+            "--secret",
+            "--stack",
+            stack,
+            "--config-file",
+            str(path),
+            f"{PROJECT}:{key}",
+        ],
         input=secrets.token_hex(24),
         text=True,
         capture_output=True,

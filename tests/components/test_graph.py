@@ -76,7 +76,7 @@ def test_every_container_is_deleted_first_and_replaced_when_dead(pair: Graph, ke
 def test_every_container_is_private_and_bounded(pair: Graph, key: str) -> None:
     inputs = pair[key].inputs
     assert "privileged" not in inputs
-    assert inputs["securityOpts"] == ["no-new-privileges"]
+    assert inputs["securityOpts"] == ["no-new-privileges", "label=disable"]
     assert inputs["networkMode"] == inputs["ipcMode"] == inputs["pidMode"] == "host"
     assert inputs["entrypoints"] == ["/bin/bash", "/spark/entry.sh"]
     assert inputs["devices"] == [

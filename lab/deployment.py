@@ -1,0 +1,186 @@
+"""A stack on a lab: the stack file by way of `discover`, the model's files, and `pulumi` with its events."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lab.instance import Lab
+from lab.shell import LabError, say
+from lab.topology import USER
+
+ROOT = Path(__file__).resolve().parent.parent
+MODEL = f"/home/{USER}/models/tiny"
+# What the nodes of the lab cannot give: a GPU, /dev/infiniband, unlimited locked memory (lab/README.md).
+LAB_SETTINGS = (
+    "container.gpus=none",
+    "container.devices=[]",
+    "container.memlock=8388608",
+    f"model.directory={MODEL}",
+)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One step of the engine on one resource."""
+
+    op: str
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one call of `pulumi` did."""
+
+    status: int
+    output: str
+    events: tuple[Event, ...]
+
+    def steps(self, type_: str, *ops: str) -> list[str]:
+        """Finished steps on resources of one type, in order, as `op name`; of the given ops, or of all."""
+        return [
+            f"{event.op} {event.name}"
+            for event in self.events
+            if event.type == type_ and event.op != "same" and (not ops or event.op in ops)
+        ]
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A stack, where its configuration stands, and the environment of its `pulumi`."""
+
+    lab: Lab
+    stack: str
+    environment: Mapping[str, str]
+    config_file: Path
+    scratch: Path = field(default=ROOT / ".local")
+
+    def configure(self, image: str, *settings: str) -> None:
+        """Create the stack if it is new, and let `discover` write its file.
+
+        Args:
+            image: reference by which the head pulls, with its digest.
+            settings: further `key.path=YAML`.
+
+        Raises:
+            LabError: a command failed; the message is what it said.
+        """
+        if self.pulumi("stack", "select", self.stack).status:
+            self.must("stack", "init", self.stack)
+        status = self.lab.status()
+        head = status["nodes"]["head"]
+        workers = [node for name, node in status["nodes"].items() if name != "head"]
+        values = (
+            f"image.ref={image}",
+            f"vllm.port={status['apiPort']}",
+            "vllm.servedModelName=tiny",
+            *LAB_SETTINGS,
+            *settings,
+        )
+        argv = [
+            str(ROOT / "bin" / "spark-vllm"),
+            "discover",
+            "--yes",
+            f"--stack={self.stack}",
+            f"--config-file={self.config_file}",
+            f"--sysfs={status['sysfs']}",
+            f"--head={head['user']}@{head['host']}:{head['port']}",
+            *(f"--worker={node['user']}@{node['host']}" for node in workers),
+            *(f"--set={value}" for value in values),
+        ]
+        result = subprocess.run(argv, env=self._env(), capture_output=True, text=True, check=False)
+        if result.returncode:
+            raise LabError(f"discover failed: {result.stderr.strip()}")
+
+    def put_model(self, files: Mapping[str, bytes]) -> None:
+        """Put a model's files on every node, for the operator's user."""
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as tar:
+            for name, content in files.items():
+                entry = tarfile.TarInfo(name)
+                entry.size = len(content)
+                entry.mode = 0o644
+                tar.addfile(entry, io.BytesIO(content))
+        for name in self.lab.status()["nodes"]:
+            self.lab.root(name, "install", "-d", "-o", USER, "-g", USER, MODEL)
+            self.lab.root(name, "tar", "-x", "--no-same-owner", "-C", MODEL, stdin=archive.getvalue())
+
+    def pulumi(self, *argv: str, timeout: float = 1800, show: bool = False) -> Run:
+        """Run `pulumi` on the stack, without questions.
+
+        Args:
+            argv: command and options.
+            timeout: seconds.
+            show: whether its output goes to the terminal instead of into the result.
+        """
+        log = self.scratch / f"events-{os.getpid()}-{id(argv)}.json"
+        deploys = argv[0] in ("up", "preview", "refresh", "destroy")
+        options = [f"--stack={self.stack}"] if argv[0] != "stack" else []
+        if deploys:
+            options += [f"--event-log={log}", "--non-interactive"]
+            options += [f"--config-file={self.config_file}"] if argv[0] != "stack" else []
+            options += ["--yes", "--skip-preview"] if argv[0] in ("up", "refresh", "destroy") else []
+        result = subprocess.run(
+            ["pulumi", *argv, *options],
+            cwd=ROOT,
+            env=self._env() | {"PULUMI_DEBUG_COMMANDS": "true"},
+            stdout=None if show else subprocess.PIPE,
+            stderr=None if show else subprocess.STDOUT,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        events = _events(log) if log.exists() else ()
+        log.unlink(missing_ok=True)
+        return Run(result.returncode, result.stdout or "", events)
+
+    def must(self, *argv: str, timeout: float = 1800) -> Run:
+        """Run `pulumi`, which must succeed.
+
+        Raises:
+            LabError: it did not; the message is what it said.
+        """
+        run = self.pulumi(*argv, timeout=timeout)
+        if run.status:
+            raise LabError(f"pulumi {' '.join(argv)} failed:\n{run.output}")
+        return run
+
+    def output(self, name: str) -> Any:  # noqa: ANN401 - JSON
+        """An output of the stack."""
+        return json.loads(
+            self.must("stack", "output", "--json", "--show-secrets", f"--stack={self.stack}").output
+        )[name]
+
+    def api_key(self) -> str:
+        """The stack's API key."""
+        run = self.must("config", "get", "apiKey", f"--config-file={self.config_file}")
+        return run.output.strip()
+
+    def clear(self) -> None:
+        """Remove what a killed or failed run may have left, so that the next one starts from nothing."""
+        if self.pulumi("destroy").status:
+            say(f"destroy of {self.stack} failed; its containers go with the lab")
+
+    def _env(self) -> dict[str, str]:
+        return {**os.environ, **self.environment, "SSH_AUTH_SOCK": str(self.lab.agent_socket)}
+
+
+def _events(log: Path) -> tuple[Event, ...]:
+    found = []
+    for line in log.read_text(encoding="utf-8").splitlines():
+        event = json.loads(line)
+        done = event.get("resOutputsEvent") or event.get("resOpFailedEvent")
+        if done:
+            step = done["metadata"]
+            urn: str = step["urn"]
+            op = f"{step['op']}-failed" if "resOpFailedEvent" in event else step["op"]
+            found.append(Event(op=op, name=urn.rpartition("::")[2], type=step["type"]))
+    return tuple(found)

@@ -1,0 +1,44 @@
+"""The lab and the stacks of these tests: a lab instance, a state and a stack file of their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from lab.deployment import Deployment
+from lab.environment import environment
+from lab.images import fake_model, stub
+from lab.instance import Lab
+from lab.machine import require_machine
+from lab.record import default_name
+from lab.shell import LabError
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    try:
+        require_machine()
+    except LabError as error:
+        pytest.skip(f"no lab on this machine: {error}")
+    instance = Lab(f"{default_name()}-stacks")
+    instance.down()
+    instance.up()
+    yield instance
+    if os.environ.get("SPARK_LAB_KEEP") != "1":
+        instance.down()
+
+
+@pytest.fixture(scope="session")
+def pair(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+    """The stub image on the head and its worker."""
+    place = tmp_path_factory.mktemp("pair")
+    own = environment(lab) | {
+        "PULUMI_BACKEND_URL": f"file://{place}",
+        "PULUMI_CONFIG_PASSPHRASE": "of no importance",
+    }
+    deployment = Deployment(lab, "test", own, place / "Pulumi.test.yaml", place)
+    deployment.put_model(fake_model())
+    deployment.configure(lab.push(stub(lab.outer)), "vllm.env={}", "vllm.args={max-model-len: 512}")
+    return deployment
