@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from lab.instance import Lab
+from lab.machine import require_root
 from lab.outer import Outer
 from lab.record import records
 from lab.shell import LabError
@@ -64,7 +65,8 @@ def execute(node: NodeName, command: Annotated[list[str], typer.Argument()], nam
     """Run a command as root in a node, past its SSH."""
     lab = Lab(name)
     terminal = ["-t"] if sys.stdin.isatty() else []
-    argv = lab.outer.command("exec", "-i", *terminal, lab.container(node), *command)
+    words = command[1:] if command[0] == "--" else command
+    argv = lab.outer.command("exec", "-i", *terminal, lab.container(node), *words)
     os.execvp(argv[0], argv)  # noqa: S606
 
 
@@ -102,6 +104,7 @@ def _table(lab: Lab) -> None:
 
 if __name__ == "__main__":
     try:
+        require_root()
         app()
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)

@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from lab import registry
-from lab.build import build_image
-from lab.daemons import Daemon, agent, relay
-from lab.files import SYSFS_ROOT, node_files, tar
+from lab.access import Access
+from lab.files import SYSFS_ROOT
 from lab.links import Links
 from lab.machine import require_machine
+from lab.nodes import READY_SECONDS, Nodes
 from lab.outer import Outer
 from lab.record import Folder, Record, default_name, public_key, records
 from lab.shell import LabError, run, say
-from lab.topology import HEAD_ADDRESS, REGISTRY_ADDRESS, REGISTRY_PORT, USER, Nic, Node
+from lab.topology import REGISTRY_ADDRESS, REGISTRY_PORT, USER, Nic, Node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-_NODE_CONTEXT = Path(__file__).with_name("node")
-_CAPABILITIES = (
-    "SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE", "SYS_CHROOT", "MKNOD", "DAC_READ_SEARCH",
-    "SYS_NICE", "IPC_LOCK", "AUDIT_CONTROL", "SYS_BOOT",
-)  # fmt: skip
-_UNCONFINED = ("seccomp=unconfined", "apparmor=unconfined", "systempaths=unconfined")
-_READY_SECONDS = 60
+    from collections.abc import Iterator, Mapping
 
 
 class NodeStatus(TypedDict):
@@ -72,6 +62,8 @@ class Lab:
         self.outer = outer or Outer()
         self.folder = Folder(self.outer, self.name)
         self.links = Links(self.outer, self.name)
+        self.nodes = Nodes(self.outer, self.folder, self.links)
+        self.access = Access(self.outer, self.name)
 
     @property
     def record(self) -> Record:
@@ -88,7 +80,7 @@ class Lab:
     @property
     def agent_socket(self) -> Path:
         """The socket of the agent that holds the operator's key."""
-        return self._run_dir / "agent.sock"
+        return self.access.agent_socket
 
     def up(self, workers: int | None = None, worker_interfaces: tuple[str, ...] | None = None) -> None:
         """Bring the instance up, or repair what of it is down.
@@ -107,13 +99,11 @@ class Lab:
                 say(f"removing instance {stale.name}, whose clone {stale.clone} is gone")
                 Lab(stale.name, self.outer)._remove()  # noqa: SLF001
             record = self.folder.create(workers, worker_interfaces)
-            self._run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.links.ensure_bridges(self._operator)
+            self.access.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.links.ensure_bridges(self.access.network)
             registry.start(self.outer)
-            self._start_nodes(record.nodes())
-            for daemon in self._daemons(record):
-                daemon.start(self.outer)
-            self._fill_agent()
+            self.nodes.start(record.nodes())
+            self.access.start(record, self.folder.key)
             for node in record.nodes():
                 self.wait_ready(node.name)
 
@@ -129,7 +119,7 @@ class Lab:
     def status(self) -> Status:
         """What there is and how to reach it."""
         record = self.record
-        states = self._states() if self.outer.pid() else {}
+        states = self.nodes.states() if self.outer.pid() else {}
         nodes = {
             node.name: NodeStatus(
                 state=states.get(node.name, "absent"),
@@ -183,7 +173,7 @@ class Lab:
 
     def container(self, node: str) -> str:
         """The name of the outer engine's container that is this node."""
-        return f"{self.name}-{self.node(node).name}"
+        return self.nodes.container(self.node(node).name)
 
     def root(self, node: str, *argv: str, stdin: bytes | None = None, timeout: float = 600) -> str:
         """Run a command as root in a node, past its SSH.
@@ -246,7 +236,7 @@ class Lab:
     def power_on(self, node: str) -> None:
         """Boot a node that is off, and wait until it is ready."""
         with self._lock():
-            self._start_nodes([self.node(node)])
+            self.nodes.start([self.node(node)])
         self.wait_ready(node)
 
     def freeze(self, node: str) -> None:
@@ -275,32 +265,13 @@ class Lab:
         for chain, end in (("INPUT", "--source"), ("OUTPUT", "--destination")):
             self.root(node, "iptables", "-D", chain, end, address, "-j", "DROP")
 
-    def wait_ready(self, node: str, seconds: float = _READY_SECONDS) -> None:
+    def wait_ready(self, node: str, seconds: float = READY_SECONDS) -> None:
         """Wait until a node has its addresses and its sshd and engine answer.
 
         Raises:
             LabError: It did not in time.
         """
-        addresses = "".join(f' && grep -qF " {nic.address} " <<<"$have"' for nic in self.node(node).nics)
-        check = f"have=$(ip -o -4 address show){addresses} && systemctl -q is-active ssh && docker version"
-        end = time.monotonic() + seconds
-        while self.outer.attempt("exec", self.container(node), "bash", "-c", check).returncode:
-            if time.monotonic() > end:
-                raise LabError(f"No {node} after {seconds:.0f} s; see python -m lab exec {node} journalctl.")
-            time.sleep(0.2)
-
-    @property
-    def _run_dir(self) -> Path:
-        return self.outer.run_dir / "instances" / self.name
-
-    @property
-    def _operator(self) -> Path:
-        """The network namespace of the operator's place on the management network."""
-        return self._run_dir / "operator.net"
-
-    @property
-    def _label(self) -> str:
-        return f"spark-lab.instance={self.name}"
+        self.nodes.wait_ready(self.node(node), seconds)
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
@@ -309,91 +280,10 @@ class Lab:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def _states(self) -> dict[str, str]:
-        rows = self.outer.docker(
-            "ps", "--all", f"--filter=label={self._label}", '--format={{.Label "spark-lab.node"}} {{.State}}'
-        )
-        return dict(row.split(maxsplit=1) for row in rows.splitlines())
-
-    def _start_nodes(self, nodes: Iterable[Node]) -> None:
-        states = self._states()
-        for node in nodes:
-            state = states.get(node.name)
-            if state == "paused":
-                self.outer.docker("unpause", self.container(node.name))
-            elif state != "running":
-                self.links.take_out(node)
-                if state is None:
-                    self._create(node)
-                say(f"starting {node.name}")
-                self.outer.docker("start", self.container(node.name))
-        pids = self.outer.docker(
-            "inspect", "--format={{.State.Pid}}", *(self.container(node.name) for node in nodes)
-        )
-        names = [node.name for node in nodes]
-        self.links.plug_in(nodes, dict(zip(names, map(int, pids.split()), strict=True)))
-
-    def _create(self, node: Node) -> None:
-        container = self.container(node.name)
-        image = build_image(self.outer, _NODE_CONTEXT, "spark-lab/node")
-        ipv6 = Path("/proc/sys/net/ipv6").exists()
-        volume = self.outer.docker("volume", "create", f"--label={self._label}", f"{container}-docker")
-        self.outer.docker(
-            "create", f"--name={container}", f"--hostname={node.name}", f"--label={self._label}",
-            f"--label=spark-lab.node={node.name}", "--network=none", f"--add-host={node.name}:127.0.1.1",
-            "--cgroupns=private", "--device-cgroup-rule=a *:* rwm", "--shm-size=2g",
-            "--tmpfs=/run", "--tmpfs=/run/lock", f"--volume={volume}:/var/lib/docker",
-            *(f"--cap-add={capability}" for capability in _CAPABILITIES),
-            *(f"--security-opt={option}" for option in _UNCONFINED),
-            *(f"--sysctl=net.ipv6.conf.{scope}.disable_ipv6=0" for scope in ("all", "default") if ipv6),
-            image,
-        )  # fmt: skip
-        files = node_files(
-            self.name, node, self.folder.host_key(node.name).read_text(), public_key(self.folder.key) + "\n"
-        )
-        self.outer.docker("cp", "-", f"{container}:/", stdin=tar(files))
-
-    def _daemons(self, record: Record) -> list[Daemon]:
-        def leads_to_head(name: str, port: int, head_port: int) -> Daemon:
-            return relay(
-                self._run_dir / f"{name}.pid",
-                listen=("127.0.0.1", port),
-                network=None,
-                target=(HEAD_ADDRESS, head_port),
-                target_network=self._operator,
-            )
-
-        to_registry = relay(
-            self._run_dir / "registry.pid",
-            listen=(REGISTRY_ADDRESS, REGISTRY_PORT),
-            network=self._operator,
-            target=("127.0.0.1", REGISTRY_PORT),
-            target_network=self.outer.network,
-        )
-        return [
-            leads_to_head("ssh", record.ssh_port, 22),
-            leads_to_head("api", record.api_port, record.api_port),
-            to_registry,
-            agent(self._run_dir / "agent.pid", self.agent_socket),
-        ]
-
-    def _fill_agent(self) -> None:
-        environment = {**os.environ, "SSH_AUTH_SOCK": str(self.agent_socket)}
-        end = time.monotonic() + 5
-        while not self.agent_socket.exists() and time.monotonic() < end:
-            time.sleep(0.02)
-        run(["ssh-add", "-q", str(self.folder.key)], env=environment)
-
     def _remove(self) -> None:
         say(f"removing instance {self.name}")
-        for daemon in self._daemons(self.record):
-            daemon.stop(self.outer)
-        for kind, remove in (("ps --all", "rm --force --volumes"), ("volume ls", "volume rm")):
-            found = self.outer.docker(*kind.split(), "--quiet", f"--filter=label={self._label}").split()
-            if found:
-                self.outer.docker(*remove.split(), *found)
+        self.access.stop(self.record)
+        self.nodes.remove()
         self.links.remove()
-        if self._operator.exists():
-            self.outer.inside("umount", str(self._operator))
-        shutil.rmtree(self._run_dir, ignore_errors=True)
+        shutil.rmtree(self.access.run_dir, ignore_errors=True)
         self.folder.remove()

@@ -16,6 +16,7 @@ _PACKAGE_OF = {
     "ip": "iproute2",
     "ssh-agent": "openssh-client",
 }
+_POLICY = Path("/usr/sbin/policy-rc.d")  # Debian's way to install a daemon without starting it
 _GPU_SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/nvidia0")
 
 
@@ -25,8 +26,7 @@ def require_machine() -> None:
     Raises:
         LabError: Not root, an NVIDIA GPU without leave to go on, or tools missing and no apt.
     """
-    if os.geteuid() != 0:
-        raise LabError("The lab makes namespaces and network links, so it needs root: run it with sudo.")
+    require_root()
     if os.environ.get("SPARK_LAB_ON_GPU") != "1" and any(Path(sign).exists() for sign in _GPU_SIGNS):
         raise LabError(
             "This machine has an NVIDIA GPU; the lab is meant for machines without one. "
@@ -35,6 +35,16 @@ def require_machine() -> None:
     missing = [package for tool, package in _PACKAGE_OF.items() if shutil.which(tool) is None]
     if missing:
         _install(missing)
+
+
+def require_root() -> None:
+    """Refuse whoever can't make namespaces.
+
+    Raises:
+        LabError: Not root.
+    """
+    if os.geteuid() != 0:
+        raise LabError("The lab makes namespaces and network links, so it needs root: run it with sudo.")
 
 
 def _install(packages: list[str]) -> None:
@@ -46,11 +56,10 @@ def _install(packages: list[str]) -> None:
     say(f"installing {', '.join(packages)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     run(["apt-get", "update"], env=environment)
-    guard = Path("/usr/sbin/policy-rc.d")
-    guarded = not guard.exists()
+    guarded = not _POLICY.exists()
     if guarded:
-        guard.write_text("#!/bin/sh\nexit 101\n")
-        guard.chmod(0o755)
+        _POLICY.write_text("#!/bin/sh\nexit 101\n")
+        _POLICY.chmod(0o755)
     try:
         run(
             ["apt-get", "install", "--yes", "--no-install-recommends", *packages],
@@ -59,7 +68,7 @@ def _install(packages: list[str]) -> None:
         )
     finally:
         if guarded:
-            guard.unlink()
+            _POLICY.unlink()
     if engine and Path("/run/systemd/system").is_dir():
         run(["systemctl", "disable", "docker.service", "docker.socket", "containerd.service"])
 

@@ -58,11 +58,14 @@ class Outer:
         """The host's number of the namespace's first process, if it lives."""
         try:
             pid = int((self.run_dir / "init.pid").read_text())
-            argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            argv = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
         except (OSError, ValueError):
             return None
-        ours = [str(_INIT.name).encode(), str(self.run_dir).encode()]
-        return pid if ours == [Path(os.fsdecode(argv[1])).name.encode(), argv[2]] else None
+        return (
+            pid
+            if str(self.run_dir) in argv and any(word.endswith(f"/{_INIT.name}") for word in argv)
+            else None
+        )
 
     def start(self) -> None:
         """Start the engine unless it answers already.
@@ -101,9 +104,8 @@ class Outer:
         if pid is not None:
             say("stopping the outer engine")
             os.kill(pid, signal.SIGTERM)
-            if not _gone(pid, _STOP_SECONDS):
+            if not _gone(pid, _STOP_SECONDS) and self.pid() == pid:
                 os.kill(pid, signal.SIGKILL)
-                _gone(pid, _STOP_SECONDS)
         self._clear()
 
     def docker(self, *argv: str, stdin: bytes | None = None, timeout: float = 600) -> str:
@@ -157,11 +159,14 @@ class Outer:
         return self.socket.exists() and self.attempt("version", timeout=10).returncode == 0
 
     def _environment(self) -> Mapping[str, str]:
+        own = {key: value for key, value in os.environ.items() if not key.startswith("DOCKER_")}
         # The classic builder is the one that every engine and client has.
-        return {**os.environ, "DOCKER_BUILDKIT": "0"}
+        return {**own, "DOCKER_BUILDKIT": "0"}
 
     def _clear(self) -> None:
-        """Remove what the engine left in the host's file systems."""
+        """Remove what the engine left in the host's file systems, once its last process is gone."""
+        with contextlib.suppress(OSError, ValueError):
+            _gone(int((self.run_dir / "init.pid").read_text()), _STOP_SECONDS)
         shutil.rmtree(self.run_dir, ignore_errors=True)
         with contextlib.suppress(OSError):
             Path("/run/containerd").rmdir()
@@ -172,9 +177,18 @@ class Outer:
 
 
 def _gone(pid: int, seconds: float) -> bool:
+    """Wait for a namespace's first process, which ends last; while it does, its command line is empty."""
     end = time.monotonic() + seconds
-    while Path(f"/proc/{pid}").exists():
+    while _is_ours_or_ending(pid):
         if time.monotonic() > end:
             return False
         time.sleep(0.05)
     return True
+
+
+def _is_ours_or_ending(pid: int) -> bool:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return False
+    return not command or _INIT.name in command

@@ -25,14 +25,22 @@ def start(outer: Outer) -> None:
     state = outer.attempt("container", "inspect", "--format={{.State.Running}}", _CONTAINER).stdout.strip()
     if state == b"true":
         return
-    image = build_image(outer, Path(__file__).with_name("registry"), "spark-lab/registry")
     outer.attempt("rm", "--force", _CONTAINER)
     storage = outer.cache / "registry"
     storage.mkdir(parents=True, exist_ok=True)
     outer.docker(
         "run", "--detach", f"--name={_CONTAINER}", "--network=host", "--restart=always",
-        f"--volume={storage}:/var/lib/docker-registry", image,
+        f"--volume={storage}:/var/lib/docker-registry", registry_image(outer),
     )  # fmt: skip
+
+
+def registry_image(outer: Outer) -> str:
+    """The registry's image, built if need be.
+
+    Returns:
+        Its tag.
+    """
+    return build_image(outer, Path(__file__).with_name("registry"), "spark-lab/registry")
 
 
 def push(outer: Outer, image: str) -> str:
