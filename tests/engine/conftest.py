@@ -242,9 +242,14 @@ class Stack:
         return changes
 
     def state(self) -> dict[str, Any]:
-        """Give the recorded resources by name, as they stand in the backend."""
+        """Give the recorded resources by name."""
         deployment = self._stack.export_stack().deployment or {}
         return {item["urn"].rpartition("::")[2]: item for item in deployment.get("resources", [])}
+
+    def stored(self) -> str:
+        """Give all that the backend has stored."""
+        backend = Path(os.environ["PULUMI_BACKEND_URL"].removeprefix("file://"))
+        return "\n".join(path.read_text() for path in backend.rglob("*.json"))
 
 
 @pytest.fixture(scope="session")
