@@ -120,9 +120,10 @@ def check(arguments: list[str], *, engine: bool) -> None:
             api.ToolParserManager.import_tool_parser(args.tool_parser_plugin)
         if getattr(args, "reasoning_parser_plugin", None):
             api.ReasoningParserManager.import_reasoning_parser(args.reasoning_parser_plugin)
-        if getattr(args, "reasoning_parser", None):
-            # The engine copies it to where the API's check looks.
-            args.structured_outputs_config.reasoning_parser = args.reasoning_parser
+        outputs: Any = getattr(args, "structured_outputs_config", None)
+        if hasattr(outputs, "reasoning_parser") and args.reasoning_parser:
+            # The server's start copies it to where the API's check looks.
+            outputs.reasoning_parser = args.reasoning_parser
         api.validate_api_server_args(args)
     if engine:
         arg_utils = importlib.import_module("vllm.engine.arg_utils")

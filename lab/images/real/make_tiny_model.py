@@ -56,6 +56,8 @@ def main(directory: Path) -> None:
     words = tokenizer()
     words.save_pretrained(directory)
     model(words).save_pretrained(directory, max_shard_size="300KB")
+    for file in directory.iterdir():
+        file.chmod(0o644)
 
 
 if __name__ == "__main__":
