@@ -15,7 +15,7 @@ import pulumi
 from pulumi_command import remote
 
 from components import leaf
-from components.commandline import serve_args
+from components.commandline import serve_args, serve_env
 from components.container import cache_volume
 from components.image import Image
 from components.model import Model
@@ -138,6 +138,10 @@ def _check_arguments(  # noqa: PLR0913 - both gates ask the same question
             "ENGINE": engine,
             "LABELS": "\n".join(f"{key}={label}" for key, label in sorted(head.labels.items())),
             "MIN_FREE_MIB": str(MIN_FREE_MIB),
+            **{
+                f"ENV_{variable}": content
+                for variable, content in serve_env(settings, head.settings, token=False).items()
+            },
         },
         opts=leaf.step(parent, after=after),
         timeout=900,

@@ -619,11 +619,11 @@ def require_pins(settings: Settings, secrets: Secrets) -> list[str]:
     if unpinned:
         missing.append(
             f"No host key is pinned for {', '.join(unpinned)} (nodes[].ssh.hostKey): "
-            "`make discover` reads and pins it."
+            "`spark-vllm discover` reads and pins it."
         )
     if settings.image.digest is None:
         missing.append(
-            f"image.ref {settings.image.ref} has no digest: add `@sha256:...`; `make discover` finds it."
+            f"image.ref {settings.image.ref} has no digest: add `@sha256:...`, the digest that `docker pull` prints."
         )
     if isinstance(settings.model, HubModel) and not settings.model.pinned:
         missing.append(

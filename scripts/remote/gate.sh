@@ -1,23 +1,28 @@
 # shellcheck shell=bash
 # Would the new server's arguments be accepted by the new image's own vLLM? Runs beside the old server.
+# ENV_NAME: the variables of the server's environment.
 : "${NODE:?}" "${TAG:?}" "${CHECK:?}" "${REQUEST:?}" "${EXECUTOR:?}" "${GPUS:?}" "${MODELS:?}" "${DIRECTORY:?}"
 : "${CACHE_VOLUME:?}" "${ENGINE:?}" "${LABELS?}" "${MIN_FREE_MIB:?}" "${NAME:?}"
 
 # The check takes seconds to minutes of imports: what has passed once for the same image, arguments and
 # model is not asked again, so the second gate costs nothing where the first could do all.
 stamp_file() {
-  local key
-  key=$( (
+  local key variable
+  key=$({
     docker image inspect --format '{{.Id}}' "$TAG"
     printf '%s\n' "$REQUEST" "$CHECK"
+    for variable in $(compgen -v ENV_); do printf '%s=%s\n' "$variable" "${!variable}"; done
     sha256sum "$DIRECTORY/config.json"
-  ) | sha256sum)
+  } | sha256sum)
   printf '%s/spark-vllm/checked-%s' "${XDG_CACHE_HOME:-$HOME/.cache}" "${key:0:16}"
 }
 
 check() {
-  local -a labels=() gpus=()
-  local label status=0 engine=$1
+  local -a labels=() gpus=() env=()
+  local label variable status=0 engine=$1
+  for variable in $(compgen -v ENV_); do
+    env+=(-e "${variable#ENV_}=${!variable}")
+  done
   while IFS= read -r label; do
     [[ -z $label ]] || labels+=(--label "$label")
   done <<<"$LABELS"
@@ -27,8 +32,7 @@ check() {
     timeout -k 10 "$CHECK_TIMEOUT" docker run --rm -i --name "$NAME" "${labels[@]}" "${gpus[@]}" \
       --network none --memory 8g --cpu-shares 128 --user 0:0 --security-opt no-new-privileges \
       -v "$MODELS:/models:ro" -v "$CACHE_VOLUME:/cache" \
-      -e XDG_CACHE_HOME=/cache -e PYTHONPYCACHEPREFIX=/cache/pycache -e VLLM_CACHE_ROOT=/cache/vllm \
-      -e HF_HUB_OFFLINE=1 -e TRANSFORMERS_OFFLINE=1 -e VLLM_NO_USAGE_STATS=1 -e DO_NOT_TRACK=1 \
+      "${env[@]}" \
       --entrypoint python3 "$TAG" -c "$CHECK" >"$output" 2>"$words" &
   local run=$!
   while kill -0 "$run" 2>/dev/null; do
