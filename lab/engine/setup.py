@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from lab.engine import cache
 from lab.engine.build import build_cli, build_docker_plugin, built_cli
 from lab.engine.download import download, downloaded
-from lab.engine.versions import COMMAND, DOCKER, PULUMI
+from lab.engine.versions import COMMAND, DOCKER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +64,7 @@ class Engine:
 
     def __str__(self) -> str:
         """Describe the engine in one line."""
-        return f"Pulumi {PULUMI}: CLI {self.cli}, docker plugin {self.docker}, command plugin {self.command}"
+        return f"Pulumi engine: CLI {self.cli}, docker plugin {self.docker}, command plugin {self.command}"
 
 
 def ensure(home: Path) -> Engine:
@@ -97,7 +97,7 @@ def ensure(home: Path) -> Engine:
 def _installed() -> Path | None:
     """Give the folder of a CLI on the PATH that is not ours and not too old."""
     found = shutil.which("pulumi")
-    if found is None or cache.root() in Path(found).resolve().parents:
+    if found is None or cache.root().resolve() in Path(found).resolve().parents:
         return None
     said = subprocess.run(
         [found, "version"],
@@ -170,12 +170,12 @@ def _have_official(executable: Path, home: Path, cli: Path | None, name: str, ve
         env=os.environ | {"PULUMI_HOME": str(home), "PULUMI_SKIP_UPDATE_CHECK": "true"},
     )
     if result.returncode != 0:
-        cache.status(f"  not to be had: {result.stderr.strip().splitlines()[-1:]}")
+        cache.status(f"  not to be had: {(result.stderr.splitlines() or ['pulumi said nothing'])[-1]}")
     return executable.is_file()
 
 
 def _is_ours(executable: Path) -> bool:
-    if cache.root() in executable.resolve().parents:
+    if cache.root().resolve() in executable.resolve().parents:
         return True
     with executable.open("rb") as file:
         return file.read(len(_SCRIPT)) == _SCRIPT.encode()
