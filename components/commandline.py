@@ -194,6 +194,8 @@ def serve_env(settings: Settings, node: Node, *, token: bool) -> dict[str, str]:
             env |= RAY_TOKEN_ENV
     else:
         env |= dict(node.env)
+        if node is not settings.head:
+            env["SPARK_WAIT_FOR"] = f"{settings.head.address}:{settings.vllm.master_port}"
     return env | dict(settings.vllm.env)
 
 

@@ -41,6 +41,7 @@ def run(  # noqa: PLR0913 - the parts that differ between containers, and no oth
     stands_on: Sequence[docker.Container],
     parent: pulumi.Resource,
     after: Sequence[pulumi.Resource],
+    generation: str = "",
 ) -> docker.Container:
     """Run a container.
 
@@ -56,6 +57,7 @@ def run(  # noqa: PLR0913 - the parts that differ between containers, and no oth
         stands_on: containers whose replacement must replace this one, in the order of the node list.
         parent: the component.
         after: what must be done before.
+        generation: a name whose change must replace this container, beyond what it stands on.
     """
     return docker.Container(
         name,
@@ -77,7 +79,7 @@ def run(  # noqa: PLR0913 - the parts that differ between containers, and no oth
         ],
         labels=node.docker_labels,
         log_driver="json-file",
-        log_opts=_log_options(docker_name, node, settings, stands_on),
+        log_opts=_log_options(docker_name, node, settings, stands_on, generation),
         network_mode="host",
         ipc_mode="host",
         pid_mode="host",
@@ -106,12 +108,16 @@ def run(  # noqa: PLR0913 - the parts that differ between containers, and no oth
 
 
 def _log_options(
-    docker_name: str, node: Node, settings: Settings, stands_on: Sequence[docker.Container]
+    docker_name: str,
+    node: Node,
+    settings: Settings,
+    stands_on: Sequence[docker.Container],
+    generation: str,
 ) -> pulumi.Output[dict[str, str]]:
     rails = digest([rail.model_dump(mode="json") for rail in node.settings.rails], settings.network.mtu)
 
     def options(ids: list[str]) -> dict[str, str]:
-        generation = "/".join([docker_name, rails, *(each[:12] for each in ids)])
-        return {"max-size": LOG_SIZE, "max-file": LOG_FILES, "tag": generation}
+        tag = "/".join(filter(None, [docker_name, rails, generation, *(each[:12] for each in ids)]))
+        return {"max-size": LOG_SIZE, "max-file": LOG_FILES, "tag": tag}
 
     return pulumi.Output.all(*(container.id for container in stands_on)).apply(options)

@@ -10,9 +10,9 @@ import pulumi
 from components import container, leaf
 from components.commandline import PER_NODE_ENV, serve_args, serve_env
 from components.node import Node
-from components.ray import Cluster, ray_files
+from components.ray import Cluster, ranks_generation, ray_files, serve_files
 from components.remote import run, value
-from components.settings import Secrets, Settings, ipaddress_is_loopback
+from components.settings import Executor, Secrets, Settings, ipaddress_is_loopback
 
 SMOKE_SECONDS = 180
 
@@ -40,21 +40,21 @@ class Vllm(pulumi.ComponentResource):
         """
         super().__init__("spark-vllm:index:Vllm", "vllm")
         token = secrets.ray_token is not None
-        files = ray_files(secrets)
+        over_ray = settings.vllm.executor is Executor.RAY and len(settings.nodes) > 1
+        files = {**(ray_files(secrets) if over_ray else {}), **serve_files(secrets)}
         # https://docs.vllm.ai: names listed here are not copied from the driver to the other nodes.
         files["config/ray_non_carry_over_env_vars.json"] = json.dumps(PER_NODE_ENV)
-        if secrets.api_key is not None:
-            files["api-key"] = secrets.api_key
         self.server = container.run(
             "vllm",
             "vllm",
             node=head,
             settings=settings,
-            role="serve" if cluster.containers else "rank",
+            role="serve" if over_ray else "rank",
             command=["vllm", "serve", *serve_args(settings)],
             env=serve_env(settings, head.settings, token=token),
             files=files,
             stands_on=cluster.containers,
+            generation="" if over_ray else ranks_generation(settings),
             parent=self,
             after=[*after, *cluster.ready, *cluster.containers],
         )

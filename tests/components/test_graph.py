@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pulumi
 import pytest
@@ -194,3 +195,38 @@ def test_a_mistake_is_one_sentence_that_names_the_file() -> None:
         pulumi.RunError, match=r"Pulumi.test.yaml: spark-vllm:vlm is not a key: did you mean vllm"
     ):
         deploy(samples.config(vlm={}))
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Graph:
+    return deploy(samples.config(vllm={"servedModelName": "tiny", "executor": "mp"}))
+
+
+def test_under_mp_the_workers_container_is_the_same_resource(ranks: Graph, pair: Graph) -> None:
+    assert set(ranks.of_type("Container")) == {"worker", "vllm"}
+    assert ranks[WORKER].inputs["name"] == "vllm-worker"
+    assert pair[WORKER].inputs["name"] == "ray-worker"
+    assert ranks[WORKER].parent == pair[WORKER].parent
+    assert "--headless" in ranks[WORKER].inputs["command"]
+    assert WORKER in ranks.needs(VLLM)
+    assert "Command cluster-check" not in ranks.resources
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda config: config["vllm"].update({"args": {"max-num-seqs": 3}}),
+        lambda config: config["nodes"][0].update({"env": {"A": "1"}}),
+        lambda config: config["nodes"][1].update({"env": {"A": "1"}}),
+    ],
+    ids=["a flag", "env of rank 0", "env of rank 1"],
+)
+def test_under_mp_every_rank_follows_any_ranks_change(
+    ranks: Graph, change: Callable[[samples.Config], None]
+) -> None:
+    changed = samples.config(vllm={"servedModelName": "tiny", "executor": "mp"})
+    change(changed)
+    after = deploy(changed)
+    for key in (WORKER, VLLM):
+        assert after[key].inputs["logOpts"]["tag"] != ranks[key].inputs["logOpts"]["tag"]
+        assert API_KEY in json.dumps(after[key].inputs["uploads"])

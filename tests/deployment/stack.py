@@ -69,7 +69,11 @@ def ask(deployment: Deployment, *, key: str | None = None) -> httpx.Response:
     """Ask the API for a completion, as the operator does."""
     return httpx.post(
         f"{deployment.output('endpoint')}/chat/completions",
-        json={"model": "tiny", "max_tokens": 8, "messages": [{"role": "user", "content": "Say hello."}]},
+        json={
+            "model": deployment.output("model"),
+            "max_tokens": 8,
+            "messages": [{"role": "user", "content": "Say hello."}],
+        },
         headers={"Authorization": f"Bearer {key or deployment.api_key()}"},
         timeout=120,
     )

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from lab.deployment import Deployment
-from tests.deployment.stack import Config, ask, containers, edit, replaced, unchanged
+from tests.deployment.stack import Config, Edit, ask, containers, edit, replaced, unchanged
 
 pytestmark = pytest.mark.lab
 
@@ -15,6 +15,7 @@ ALL_OF_RAY = ["delete vllm", "delete worker", "delete head", "create head", "cre
 WORKER_AND_VLLM = ["delete vllm", "delete worker", "create worker", "create vllm"]
 VLLM = ["delete vllm", "create vllm"]
 DOCKER_NAMES = {"head": "ray-head", "worker": "ray-worker", "vllm": "vllm"}
+TURNS = 5
 
 counter = itertools.count(1)
 
@@ -34,6 +35,10 @@ def a_serve_only_variable(config: Config) -> None:
     config["vllm"].setdefault("env", {})["STUB_NOTE"] = f"note {next(counter)}"
 
 
+def the_served_name(config: Config) -> None:
+    config["vllm"]["servedModelName"] = "tiny" if config["vllm"]["servedModelName"] != "tiny" else "small"
+
+
 def env_of_one_worker(config: Config) -> None:
     config["nodes"][1]["env"] = {"NCCL_DEBUG": f"INFO{next(counter)}"}
 
@@ -42,43 +47,57 @@ def env_of_the_head(config: Config) -> None:
     config["nodes"][0]["env"] = {"NCCL_DEBUG": f"INFO{next(counter)}"}
 
 
+def the_ray_port(config: Config) -> None:
+    config["ray"] = {"port": 6390 + next(counter)}
+
+
+# The number of turns: the order of replacements must not be a matter of luck.
 ROWS = [
-    pytest.param(a_vllm_flag, VLLM, id="a vLLM flag"),
-    pytest.param(a_serve_only_variable, VLLM, id="serve-only env"),
-    pytest.param(env_of_one_worker, WORKER_AND_VLLM, id="env of one worker"),
-    pytest.param(env_of_the_head, ALL_OF_RAY, id="env of the Ray head"),
+    pytest.param(a_vllm_flag, VLLM, TURNS, id="a vLLM flag"),
+    pytest.param(the_served_name, VLLM, 2, id="served name"),
+    pytest.param(a_serve_only_variable, VLLM, 1, id="serve-only env"),
+    pytest.param(env_of_one_worker, WORKER_AND_VLLM, TURNS, id="env of one Ray worker"),
+    pytest.param(env_of_the_head, ALL_OF_RAY, TURNS, id="env of the Ray head"),
+    pytest.param(the_ray_port, ALL_OF_RAY, 1, id="Ray port"),
 ]
 
 
-@pytest.mark.parametrize("turn", range(5))
-@pytest.mark.parametrize(("change", "expected"), ROWS)
+@pytest.mark.parametrize(("change", "expected", "turns"), ROWS)
 def test_a_change_replaces_what_the_table_says(
-    deployed: Deployment, change: object, expected: list[str], turn: int
+    deployed: Deployment, change: Edit, expected: list[str], turns: int
 ) -> None:
-    before = containers(deployed)
-    edit(deployed, change)  # type: ignore[arg-type]
-    run = deployed.must("up")
-    assert replaced(run) == expected
-    after = containers(deployed)
     moved = {DOCKER_NAMES[step.partition(" ")[2]] for step in expected}
-    assert {name for name in after if after[name] != before[name]} == moved
-    assert deployed.pulumi("preview", "--expect-no-changes").status == 0
-    if turn == 0:
-        assert ask(deployed).status_code == 200
-        unchanged(deployed)
+    for _ in range(turns):
+        before = containers(deployed)
+        edit(deployed, change)
+        assert replaced(deployed.must("up")) == expected
+        after = containers(deployed)
+        assert {name for name in after if after[name] != before[name]} == moved
+        assert deployed.pulumi("preview", "--expect-no-changes").status == 0
+    assert ask(deployed).status_code == 200
+    unchanged(deployed)
 
 
-@pytest.mark.parametrize("turn", range(5))
-def test_a_dead_worker_is_replaced_with_what_stands_on_it(deployed: Deployment, turn: int) -> None:
-    before = containers(deployed)
-    how = ("kill",) if turn % 2 == 0 else ("rm", "-f")
-    deployed.lab.docker("worker", *how, "ray-worker")
-    run = deployed.must("up", "--refresh")
-    # A removed container has nothing left to delete; the order of the rest is the table's.
-    expected = WORKER_AND_VLLM if how == ("kill",) else ["delete vllm", "create worker", "create vllm"]
-    assert replaced(run) in (expected, WORKER_AND_VLLM)
-    assert containers(deployed)["ray-head"] == before["ray-head"]
-    assert deployed.pulumi("preview", "--refresh", "--expect-no-changes").status == 0
+def test_a_preview_says_what_up_does(deployed: Deployment) -> None:
+    edit(deployed, env_of_one_worker)
+    previewed = replaced(deployed.must("preview"))
+    assert previewed == replaced(deployed.must("up")) == WORKER_AND_VLLM
+
+
+def test_a_dead_worker_is_replaced_with_what_stands_on_it(deployed: Deployment) -> None:
+    for turn in range(TURNS):
+        before = containers(deployed)
+        removed = turn % 2 == 1
+        deployed.lab.docker("worker", *(("rm", "-f") if removed else ("kill",)), "ray-worker")
+        steps = replaced(deployed.must("up", "--refresh"))
+        # A container that is gone has nothing left to delete.
+        expected = [step for step in WORKER_AND_VLLM if not (removed and step == "delete worker")]
+        assert sorted(steps) == sorted(expected)
+        assert steps.index("create worker") < steps.index("create vllm")
+        assert steps.index("delete vllm") < steps.index("create vllm")
+        assert removed or steps == expected
+        assert containers(deployed)["ray-head"] == before["ray-head"]
+        assert deployed.pulumi("preview", "--refresh", "--expect-no-changes").status == 0
 
 
 def test_a_comment_and_the_order_of_keys_change_nothing(deployed: Deployment) -> None:
@@ -90,14 +109,14 @@ def test_a_comment_and_the_order_of_keys_change_nothing(deployed: Deployment) ->
 
 def test_a_typo_in_a_flag_is_refused_while_the_old_server_answers(deployed: Deployment) -> None:
     before = containers(deployed)
-    edit(deployed, lambda config: config["vllm"]["args"].update({"max-modl-len": 1}))
+    edit(deployed, lambda config: config["vllm"].setdefault("args", {}).update({"max-modl-len": 1}))
     run = deployed.pulumi("up")
+    edit(deployed, lambda config: config["vllm"]["args"].pop("max-modl-len"))
     assert run.status != 0
     assert "max-modl-len" in run.output
     assert "nothing was stopped" in run.output
     assert containers(deployed) == before
     assert ask(deployed).status_code == 200
-    edit(deployed, lambda config: config["vllm"]["args"].pop("max-modl-len"))
     unchanged(deployed)
 
 
@@ -105,10 +124,10 @@ def test_a_wrong_parser_is_refused_with_the_known_ones(deployed: Deployment) -> 
     before = containers(deployed)
     edit(deployed, lambda config: config["vllm"].update({"toolCallParser": "qwen3_codr"}))
     run = deployed.pulumi("up")
+    edit(deployed, lambda config: config["vllm"].pop("toolCallParser"))
     assert run.status != 0
     assert "qwen3_coder" in run.output
     assert containers(deployed) == before
-    edit(deployed, lambda config: config["vllm"].pop("toolCallParser"))
 
 
 def test_who_has_no_key_gets_no_answer(deployed: Deployment) -> None:
