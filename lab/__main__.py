@@ -40,11 +40,15 @@ def up(
 def down(
     name: Name = None,
     every: Annotated[bool, typer.Option("--all", help="All instances of this machine.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="All instances, and the cache of images.")] = False,
 ) -> None:
     """Remove the lab; with the last instance the outer engine stops."""
-    for other in list(records(Outer())) if every else []:
+    outer = Outer()
+    for other in list(records(outer)) if every or purge else []:
         Lab(other.name).down()
     Lab(name).down()
+    if purge:
+        outer.purge()
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -22,6 +23,9 @@ from lab.topology import REGISTRY_ADDRESS, REGISTRY_PORT, USER, Nic, Node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 
 class NodeStatus(TypedDict):
@@ -57,8 +61,15 @@ class Lab:
         Args:
             name: By default that of this clone, or SPARK_LAB.
             outer: The engine that it lives on.
+
+        Raises:
+            LabError: The name can't be that of a container and a folder.
         """
         self.name = name or default_name()
+        if not _NAME.fullmatch(self.name):
+            raise LabError(
+                f"{self.name!r} is no name for a lab: take up to 40 lower-case letters, digits and hyphens."
+            )
         self.outer = outer or Outer()
         self.folder = Folder(self.outer, self.name)
         self.links = Links(self.outer, self.name)

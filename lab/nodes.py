@@ -56,7 +56,7 @@ class Nodes:
                 self.outer.docker("unpause", self.container(node.name))
             elif state != "running":
                 self.links.take_out(node)
-                if state is None:
+                if state in (None, "created"):
                     self._create(node)
                 say(f"starting {node.name}")
                 self.outer.docker("start", self.container(node.name))
@@ -93,7 +93,9 @@ class Nodes:
         return f"spark-lab.instance={self.folder.name}"
 
     def _create(self, node: Node) -> None:
+        """Make the container; one that never ran may lack its files, so it is made anew."""
         container = self.container(node.name)
+        self.outer.attempt("rm", "--force", container)
         image = node_image(self.outer)
         volume = self.outer.docker("volume", "create", f"--label={self._label}", f"{container}-docker")
         ipv6 = Path("/proc/sys/net/ipv6").exists()

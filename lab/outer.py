@@ -108,6 +108,12 @@ class Outer:
                 os.kill(pid, signal.SIGKILL)
         self._clear()
 
+    def purge(self) -> None:
+        """Stop the engine and remove its cache: images, the registry's layers, what is left of instances."""
+        self.stop()
+        say(f"removing {self.cache}")
+        shutil.rmtree(self.cache, ignore_errors=True)
+
     def docker(self, *argv: str, stdin: bytes | None = None, timeout: float = 600) -> str:
         """Run a docker command on the engine.
 

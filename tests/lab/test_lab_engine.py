@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -39,8 +38,8 @@ def spare(lab: Lab) -> Iterator[Outer]:
     yield outer
     for name in ("one", "two"):
         Lab(name, outer).down()
-    outer.stop()
-    shutil.rmtree(outer.cache)
+    outer.purge()
+    assert not outer.cache.exists()
 
 
 @pytest.fixture
@@ -93,6 +92,16 @@ def test_up_repairs_after_the_machine_restarted(one: Lab) -> None:
     one.up()
 
     assert (one.record.ssh_port, one.record.api_port) == ports
+    assert one.ssh("worker", "hostname") == "worker"
+
+
+def test_up_makes_a_half_made_node_anew(one: Lab) -> None:
+    labels = ("--label=spark-lab.instance=one", "--label=spark-lab.node=worker")
+    one.outer.docker("rm", "--force", "one-worker")
+    one.outer.docker("create", "--name=one-worker", *labels, node_image(one.outer))
+
+    one.up()
+
     assert one.ssh("worker", "hostname") == "worker"
 
 
@@ -162,6 +171,12 @@ def test_last_instance_takes_everything_with_it(one: Lab, host_before: dict[str,
     assert not folder.exists()
     assert not list(Path("/sys/fs/cgroup").glob(f"**/{one.outer.name}"))
     assert host_network() == host_before
+
+
+@pytest.mark.parametrize("name", ["../x", "Upper", "-x", "x" * 41])
+def test_name_that_is_no_folder_or_container_is_refused(name: str) -> None:
+    with pytest.raises(LabError, match="no name for a lab"):
+        Lab(name)
 
 
 def test_default_name_is_the_clones_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
