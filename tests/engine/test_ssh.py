@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lab.engine.command import ssh
 from lab.engine.command.ssh import Connection, Pool
 from lab.engine.command.values import CommandError
 
@@ -84,6 +85,28 @@ def test_a_dead_connection_is_renewed_once(machines: Machines) -> None:
         return await shell.run(connection, "echo again")
 
     assert asyncio.run(work())["stdout"] == "again"
+
+
+def test_a_connection_that_fell_silent_is_left_for_a_new_one(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh, "_TRUSTED_FOR", 0)
+    connection = dataclasses.replace(
+        parse(machines.target, privateKey=machines.private_key), per_dial_timeout=2
+    )
+
+    async def work() -> tuple[dict[str, Json], dict[str, Json]]:
+        shell = Shell()
+        session = int(str((await shell.run(connection, "echo $PPID"))["stdout"]))
+        kept = await shell.run(connection, "echo $PPID")
+        os.kill(session, signal.SIGSTOP)
+        try:
+            return kept, await shell.run(connection, f"echo not {session}")
+        finally:
+            os.kill(session, signal.SIGKILL)
+
+    kept, new = asyncio.run(work())
+    assert new == {"stdout": f"not {kept['stdout']}", "stderr": ""}
 
 
 def test_a_connection_that_dies_under_a_command_is_an_error(machines: Machines) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import time
 from typing import TYPE_CHECKING, Self, cast
 
 import asyncssh
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 _SESSIONS = 8
 """How many commands run at once on one connection: sshd allows 10 sessions."""
+
+_TRUSTED_FOR = 3.0
+"""For how many seconds after its last use a connection counts as alive."""
 
 _RETRY_DELAYS = (0.1, 1.5, 5.0)
 """The first delay between two attempts, its growth and its limit."""
@@ -85,6 +89,7 @@ class _Link:
     """One kept connection."""
 
     client: asyncssh.SSHClientConnection | None = None
+    seen: float = 0
     dialling: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
     sessions: asyncio.Semaphore = dataclasses.field(default_factory=lambda: asyncio.Semaphore(_SESSIONS))
 
@@ -164,29 +169,41 @@ class Pool:
         while True:
             client = await self._connect(link, connection, log)
             try:
-                _, session = await asyncio.wait_for(
-                    client.create_session(
-                        _Session, command, env=list(environment.items()), encoding="utf-8", errors="replace"
-                    ),
-                    connection.per_dial_timeout or None,
+                _, session = await client.create_session(
+                    _Session, command, env=list(environment.items()), encoding="utf-8", errors="replace"
                 )
-            except (OSError, asyncssh.Error, TimeoutError) as error:
+            except (OSError, asyncssh.Error) as error:
                 if client is not kept:
                     raise CommandError(
                         f"{_capital(connection)} took the connection but no command: {_reason(error)}."
                     ) from None
-                client.abort()
-                await client.wait_closed()
                 kept = None
+                if link.client is client:
+                    link.client = None
             else:
                 return cast("_Session", session)
 
     async def _connect(self, link: _Link, connection: Connection, log: Log) -> asyncssh.SSHClientConnection:
-        """Give the kept connection, or a new one where there is none or it has ended."""
+        """Give the kept connection, or a new one where there is none or it is dead."""
         async with link.dialling:
-            if link.client is None or link.client.is_closed():
+            if link.client is None or not await self._is_alive(link, link.client, connection):
                 link.client = await self._dial(connection, log)
+            link.seen = time.monotonic()
             return link.client
+
+    @staticmethod
+    async def _is_alive(link: _Link, client: asyncssh.SSHClientConnection, connection: Connection) -> bool:
+        """Ask a connection that was idle for a while whether it still answers.
+
+        One that does not is not ended here, since other commands may still run on it.
+        """
+        if client.is_closed() or time.monotonic() - link.seen < _TRUSTED_FOR:
+            return not client.is_closed()
+        try:
+            await asyncio.wait_for(client.run("true"), connection.per_dial_timeout or None)
+        except (OSError, asyncssh.Error, TimeoutError):
+            return False
+        return True
 
     async def _dial(self, connection: Connection, log: Log) -> asyncssh.SSHClientConnection:
         """Connect, trying again as often as the connection allows."""
