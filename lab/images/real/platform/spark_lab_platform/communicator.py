@@ -1,5 +1,8 @@
 """Collective operations between CPUs of different machines."""
 
+# mypy: disable-error-code="import-not-found, misc, no-any-return"
+# What it imports is in the image only.
+
 from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator
 
 
