@@ -47,13 +47,14 @@ def test_waits_for_a_head_and_a_worker_that_come_later(head: Machine, worker: Ma
         CHECK, f"--address=127.0.0.2:{port}", f"--expect={BOTH}", "--timeout=8", "--stable=0.1"
     )
     start_worker(worker, port)
-    start_head(head, port)
+    assert waiting.stdout is not None
+    assert waiting.stdout.readline().startswith(f"no answer from the Ray head at 127.0.0.2:{port}")
 
+    start_head(head, port)
     words, _ = waiting.communicate(timeout=10)
 
     assert waiting.returncode == 0, words
     assert "nodes=127.0.0.2,127.0.0.3\ngpus=2\n" in words
-    assert "no answer from the Ray head" in words
 
 
 def test_names_what_is_missing_and_ignores_the_dead(head: Machine, worker: Machine, port: int) -> None:
