@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lab.outer import Outer
 
 _SUITE = "bookworm"
+_APT_SETTINGS = 'APT::Keep-Downloaded-Packages "false";\n'
 _CA_IN_IMAGE = "/usr/local/share/spark-lab-ca.pem"
 _CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
@@ -79,32 +80,39 @@ def base_image(outer: Outer) -> str:
     bundle = next((Path(path) for key in _CA_VARIABLES if (path := os.environ.get(key))), None)
     certificates = bundle.read_bytes() if bundle else b""
     mirror = _debian_mirror()
-    tag = f"spark-lab/base:{_key(certificates, mirror or '', _SUITE, platform.machine())}"
+    dockerfile = _base_dockerfile(from_mirror=mirror is not None, certificates=bool(certificates))
+    tag = f"spark-lab/base:{_key(dockerfile, _APT_SETTINGS, certificates, mirror or '', platform.machine())}"
     if outer.has_image(tag):
         return tag
     say(f"making Debian {_SUITE} from {mirror or 'the registry of Docker'}")
     with tempfile.TemporaryDirectory(prefix="spark-lab-") as scratch:
-        _make_base(outer, Path(scratch), tag, mirror, certificates)
+        context = Path(scratch)
+        if mirror:
+            _debootstrap(context, mirror)
+        (context / "Dockerfile").write_text(dockerfile)
+        (context / "apt.conf").write_text(_APT_SETTINGS)
+        (context / "ca.pem").write_bytes(certificates)
+        outer.docker("build", "--quiet", f"--tag={tag}", scratch)
     return tag
 
 
-def _make_base(outer: Outer, scratch: Path, tag: str, mirror: str | None, certificates: bytes) -> None:
-    lines = [f"FROM debian:{_SUITE}-slim"]
-    if mirror is not None:
-        root = scratch / "root"
-        # A mount namespace of its own: what debootstrap mounts can't stay behind on the host.
-        run(
-            ["unshare", "--mount", "debootstrap", "--variant=minbase", _SUITE, str(root), mirror], timeout=900
-        )
-        shutil.rmtree(root / "var/cache/apt/archives")
-        run(["tar", "-C", str(root), "-cf", str(scratch / "root.tar"), "."])
-        shutil.rmtree(root)
-        lines = ["FROM scratch", "ADD root.tar /", 'CMD ["bash"]']
+def _base_dockerfile(*, from_mirror: bool, certificates: bool) -> str:
+    lines = (
+        ["FROM scratch", "ADD root.tar /", 'CMD ["bash"]'] if from_mirror else [f"FROM debian:{_SUITE}-slim"]
+    )
+    lines.append("COPY apt.conf /etc/apt/apt.conf.d/lab")
     if certificates:
-        (scratch / "ca.pem").write_bytes(certificates)
         lines += [f"COPY ca.pem {_CA_IN_IMAGE}", *(f"ENV {key}={_CA_IN_IMAGE}" for key in _CA_VARIABLES)]
-    (scratch / "Dockerfile").write_text("\n".join(lines) + "\n")
-    outer.docker("build", "--quiet", f"--tag={tag}", str(scratch))
+    return "\n".join(lines) + "\n"
+
+
+def _debootstrap(context: Path, mirror: str) -> None:
+    root = context / "root"
+    # A mount namespace of its own: what debootstrap mounts can't stay behind on the host.
+    run(["unshare", "--mount", "debootstrap", "--variant=minbase", _SUITE, str(root), mirror], timeout=900)
+    shutil.rmtree(root / "var/cache/apt/archives")
+    run(["tar", "-C", str(root), "-cf", str(context / "root.tar"), "."])
+    shutil.rmtree(root)
 
 
 def _debian_mirror() -> str | None:

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lab import build
+from lab.shell import LabError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_base_comes_from_a_mirror_or_a_registry() -> None:
+    assert "FROM scratch\nADD root.tar /" in build._base_dockerfile(from_mirror=True, certificates=False)
+    assert "FROM debian:bookworm-slim" in build._base_dockerfile(from_mirror=False, certificates=False)
+
+
+def test_base_names_a_ca_bundle_only_where_there_is_one() -> None:
+    assert "ENV PIP_CERT=" in build._base_dockerfile(from_mirror=True, certificates=True)
+    assert "ca.pem" not in build._base_dockerfile(from_mirror=True, certificates=False)
+
+
+def test_mirror_is_that_of_the_machines_own_apt(monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = "stable-security bookworm-security main http://a/\nstable bookworm main http://b/\n"
+    monkeypatch.setattr(shutil, "which", lambda tool: tool)
+    monkeypatch.setattr(build, "run", lambda _: targets)
+    assert build._debian_mirror() == "http://b/"
+
+    monkeypatch.setattr(build, "run", lambda _: "noble noble main http://c/\n")
+    assert build._debian_mirror() is None
+
+
+def test_content_counts_names_bytes_and_modes(tmp_path: Path) -> None:
+    file = tmp_path / "one"
+    file.write_text("a")
+    keys = [build._content(tmp_path)]
+    file.write_text("b")
+    keys.append(build._content(tmp_path))
+    file.chmod(0o755)
+    keys.append(build._content(tmp_path))
+    file.rename(tmp_path / "two")
+    keys.append(build._content(tmp_path))
+
+    assert len(set(keys)) == 4
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__/two.pyc").touch()
+    assert build._content(tmp_path) == keys[-1]
+
+
+def test_empty_context_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match="no files"):
+        build._content(tmp_path)
