@@ -623,7 +623,8 @@ def require_pins(settings: Settings, secrets: Secrets) -> list[str]:
         )
     if settings.image.digest is None:
         missing.append(
-            f"image.ref {settings.image.ref} has no digest: add `@sha256:...`, the digest that `docker pull` prints."
+            f"image.ref {settings.image.ref} has no digest: add `@sha256:...`, "
+            "the digest that `docker pull` prints."
         )
     if isinstance(settings.model, HubModel) and not settings.model.pinned:
         missing.append(

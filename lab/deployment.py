@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import subprocess
 import tarfile
 from collections.abc import Mapping
@@ -75,6 +76,10 @@ class Deployment:
         """
         if self.pulumi("stack", "select", self.stack).status:
             self.must("stack", "init", self.stack)
+            # `stack init` knows no --config-file: it has put its salt into a file of the project.
+            written = ROOT / f"Pulumi.{self.stack}.yaml"
+            if written != self.config_file:
+                shutil.move(written, self.config_file)
         status = self.lab.status()
         head = status["nodes"]["head"]
         workers = [node for name, node in status["nodes"].items() if name != "head"]
