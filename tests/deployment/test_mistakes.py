@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from lab.deployment import Deployment
+from lab.deployment import ROOT, Deployment
 from tests.deployment.stack import Edit, containers, edit
 from tests.samples import host_key
 
@@ -106,6 +106,7 @@ def test_a_stack_without_a_file_names_what_is_missing(pair: Deployment) -> None:
     bare = Deployment(
         pair.lab, "bare", pair.environment, pair.config_file.with_name("Pulumi.bare.yaml"), pair.scratch
     )
+    (ROOT / "Pulumi.bare.yaml").unlink()
     run = bare.pulumi("preview")
     assert run.status != 0
     assert "missing" in run.output
