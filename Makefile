@@ -17,6 +17,7 @@ demo: setup ## Two simulated Sparks, a real deployment, one chat completion
 	@$(PYTHON) -m lab.demo
 
 test: setup ## All tests that this machine can run; the last lines say what could not run, and why
+	@$(PYTHON) -m lab.prepare
 	@$(PYTHON) -m pytest --durations 10
 
 check: setup ## Formatting, lint, types, shell and the fast tests; no Docker

@@ -1,0 +1,1 @@
+"""Two simulated DGX Sparks on one machine, and a Pulumi engine for machines that cannot download one."""

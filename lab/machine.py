@@ -37,6 +37,17 @@ def require_machine() -> None:
         _install(missing)
 
 
+def install_sshd() -> None:
+    """Install the SSH server that the engine's tests start for themselves; none of the machine's own is started.
+
+    Raises:
+        LabError: It could not be installed.
+    """
+    if Path("/usr/sbin/sshd").exists() or os.geteuid() != 0:
+        return
+    _install(["openssh-server"])
+
+
 def require_root() -> None:
     """Refuse whoever can't make namespaces.
 
@@ -69,8 +80,13 @@ def _install(packages: list[str]) -> None:
     finally:
         if guarded:
             _POLICY.unlink()
-    if engine and Path("/run/systemd/system").is_dir():
-        run(["systemctl", "disable", "docker.service", "docker.socket", "containerd.service"])
+    units = {
+        "docker.io": ["docker.service", "docker.socket", "containerd.service"],
+        "openssh-server": ["ssh.service", "ssh.socket"],
+    }
+    added = [unit for package in packages for unit in units.get(package, [])]
+    if added and Path("/run/systemd/system").is_dir():
+        run(["systemctl", "disable", *added])
 
 
 def cache_directory() -> Path:

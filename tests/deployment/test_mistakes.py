@@ -59,7 +59,9 @@ MISTAKES = [
     pytest.param(wrong_head_key, r"host key", "127.0.0.1", id="wrong host key of the head"),
     pytest.param(wrong_worker_key, r"host key", "192.168.200.13", id="wrong host key of the worker"),
     pytest.param(nobody_there, r"refused|unreachable|cannot", "127.0.0.1:1", id="unreachable host"),
-    pytest.param(no_such_user, r"accepts none of the keys|unable to authenticate", "nobody-here@", id="wrong user"),
+    pytest.param(
+        no_such_user, r"accepts none of the keys|unable to authenticate", "nobody-here@", id="wrong user"
+    ),
     pytest.param(unknown_key, r"did you mean gpuMemoryUtilization", "Pulumi.test.yaml", id="unknown key"),
     pytest.param(wrong_type, r"spark-vllm:vllm.port: input should be a valid integer", "", id="wrong type"),
     pytest.param(no_pin, r"has no digest", "image.ref", id="no digest"),

@@ -1,0 +1,24 @@
+"""What `make test` does before the tests: whatever may take long, or install something.
+
+What cannot be had is said here, and again by the tests that are skipped for the want of it.
+"""
+
+from __future__ import annotations
+
+from lab.engine.errors import EngineError
+from lab.environment import environment
+from lab.machine import install_sshd
+from lab.shell import LabError, say
+
+
+def main() -> None:
+    """Install and build."""
+    try:
+        install_sshd()
+        environment()
+    except (LabError, EngineError) as error:
+        say(str(error))
+
+
+if __name__ == "__main__":
+    main()
