@@ -38,7 +38,7 @@ def require_machine() -> None:
 
 
 def install_sshd() -> None:
-    """Install the SSH server that the engine's tests start for themselves; none of the machine's own is started.
+    """Install the SSH server that the tests of the engine start for themselves, without starting one.
 
     Raises:
         LabError: It could not be installed.

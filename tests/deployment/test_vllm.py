@@ -1,0 +1,71 @@
+"""The real thing: vLLM and Ray, tensor parallel over both nodes; one deployment, one change, one destroy."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.demo import REAL_SETTINGS
+from lab.deployment import Deployment
+from lab.images import real, tiny_model
+from tests.deployment.stack import ask, containers, edit, replaced, unchanged
+
+pytestmark = [pytest.mark.lab, pytest.mark.real, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def served(pair: Deployment) -> Deployment:
+    """The real image in place of the stub, on the same nodes."""
+    pair.must("destroy")
+    assert containers(pair) == {}
+    stub_file = pair.config_file
+    deployment = Deployment(
+        pair.lab, "real", pair.environment, stub_file.with_name("Pulumi.real.yaml"), pair.scratch
+    )
+    deployment.put_model(tiny_model(pair.lab.outer))
+    deployment.configure(pair.lab.push(real(pair.lab.outer)), *REAL_SETTINGS)
+    deployment.must("up")
+    return deployment
+
+
+def test_a_completion_comes_from_both_nodes(served: Deployment) -> None:
+    answer = ask(served)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["usage"]["completion_tokens"] > 0
+    log = served.lab.docker("head", "logs", "vllm")
+    assert "world_size=2" in log or "tensor_parallel_size=2" in log
+    workers = served.lab.root("worker", "ps", "-e", "-o", "args")
+    assert "RayWorkerWrapper" in workers or "VLLM::Worker_TP" in workers
+    assert served.output("versions")["ray"].startswith("2.")
+
+
+def test_nobody_else_gets_an_answer(served: Deployment) -> None:
+    assert ask(served, key="wrong").status_code == 401
+
+
+def test_a_flag_replaces_vllm_alone(served: Deployment) -> None:
+    before = containers(served)
+    edit(served, lambda config: config["vllm"]["args"].update({"max-num-seqs": 3}))
+    assert replaced(served.must("up")) == ["delete vllm", "create vllm"]
+    after = containers(served)
+    assert {name for name in after if after[name] != before[name]} == {"vllm"}
+    assert ask(served).status_code == 200
+    unchanged(served)
+
+
+def test_a_typo_is_refused_by_the_images_own_vllm(served: Deployment) -> None:
+    before = containers(served)
+    edit(served, lambda config: config["vllm"]["args"].update({"max-modl-len": 1}))
+    run = served.pulumi("up")
+    edit(served, lambda config: config["vllm"]["args"].pop("max-modl-len"))
+    assert run.status != 0
+    assert "max-modl-len" in run.output
+    assert containers(served) == before
+    assert ask(served).status_code == 200
+
+
+def test_destroy_leaves_no_container_and_no_key(served: Deployment) -> None:
+    served.must("destroy")
+    assert containers(served) == {}
+    assert "spark-vllm" not in served.lab.root("worker", "cat", "/home/aurora/.ssh/authorized_keys")
+    volumes = served.lab.docker("head", "volume", "ls", "-q", "--filter", "label=spark-vllm.stack=real")
+    assert volumes.strip() == ""
