@@ -9,12 +9,13 @@ check_rail() {
   local interface=$1 address=$2 subnet=$3 device=$4 peers=$5 peer pings=() ping failed=
   local net=/sys/class/net/$interface
   [[ -e $net ]] || fail "$NODE: no interface $interface; it has: $(names_in /sys/class/net)."
+  # first: without a carrier the address is gone too
+  [[ $(<"$net/operstate") == up ]] ||
+    fail "$NODE: $interface is $(<"$net/operstate"): is the cable in, on both ends?"
   ip -4 -o addr show dev "$interface" | grep -qF " $address " ||
     fail "$NODE: $interface does not have $address; it has: $(ip -4 -br addr show dev "$interface" | tr -s ' ')."
   [[ $(<"$net/mtu") == "$MTU" ]] ||
     fail "$NODE: $interface has MTU $(<"$net/mtu"), and network.mtu is $MTU."
-  [[ $(<"$net/operstate") == up ]] ||
-    fail "$NODE: $interface is $(<"$net/operstate"): is the cable in, on both ends?"
   [[ $device == - ]] || check_device "$interface" "$device"
   check_routes "$interface" "$subnet"
   for peer in ${peers//,/ }; do

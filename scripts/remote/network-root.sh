@@ -42,7 +42,7 @@ definitions() {
   awk '
     function out() { if (id != "") print id, name, mac, driver }
     { key = $1; sub(/:$/, "", key); gsub(/"/, "") }
-    /^    [^ ].*:$/ { out(); id = key; name = mac = driver = "-"; gsub(/"/, "", id) }
+    /^    [^ ]/ { out(); id = key; name = mac = driver = "-"; gsub(/"/, "", id) }
     /^      [^ ]/ { matching = (key == "match") }
     matching && /^        name:/ { name = $2 }
     matching && /^        macaddress:/ { mac = tolower($2) }
