@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lab.shell import LabError
 from lab.topology import OPERATOR_ADDRESS, REGISTRY_ADDRESS, Nic, Node, short_id
 
 if TYPE_CHECKING:
@@ -79,9 +80,13 @@ class Links:
 
     def take_out(self, node: Node) -> None:
         """Remove a stopped node's NICs, which its network namespace may not have done yet."""
-        present = self._present()
-        cables = [self._cable(node, nic) for nic in node.nics]
-        self._batch(f"link delete {cable}" for cable in cables if cable in present)
+        for cable in sorted({self._cable(node, nic) for nic in node.nics} & self._present()):
+            try:
+                self._batch([f"link delete {cable}"])
+            except LabError:
+                # the kernel, at work on that namespace, may have been faster
+                if cable in self._present():
+                    raise
 
     def set_cable(self, node: Node, nic: Nic, *, connected: bool) -> None:
         """Pull a cable or put it back: the node's end loses or regains its carrier."""
