@@ -30,7 +30,7 @@ def argv(entry: Path, *command: str) -> list[str]:
 
 
 def environment(**more: str) -> Mapping[str, str]:
-    return {"PATH": os.environ["PATH"], "SPARK_ATTEMPTS": "2", "SPARK_HEALTHY_AFTER": "600", **more}
+    return {"PATH": os.environ["PATH"], "SPARK_ATTEMPTS": "2", "SPARK_HEALTHY_AFTER": "20", **more}
 
 
 def start(entry: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
