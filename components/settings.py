@@ -248,7 +248,7 @@ class Network(_Section):
     """The RoCE network between the nodes."""
 
     manage: bool = True
-    """Whether the program may change addresses and MTU; false only checks them."""
+    """Whether the program may change addresses and MTU. So far they are checked, and never changed."""
     mtu: Annotated[int, Field(ge=1280, le=9216)] = 9000
     """MTU of every rail, in bytes."""
     sysfs: AbsolutePath = "/sys"
@@ -291,7 +291,7 @@ class Image(_Section):
 
 
 class HubModel(_Section):
-    """A model of the hub at a pinned revision."""
+    """A model of the hub at a pinned revision. So far its folder must be there already, on every node."""
 
     repo: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")]
     """Repository, for example `Qwen/Qwen3.5-122B-A10B-FP8`."""
