@@ -26,8 +26,6 @@ nodes = [head, *workers]
 image = Image(settings, head)
 before_change = BeforeChange(settings, nodes, image)
 network = Network(settings, nodes, after=[before_change.passed])
-for node in nodes:
-    node.add_scratch(after=network.links)
 image.spread(head, workers, after=network.links)
 model = Model(settings, nodes, after=[before_change.passed, *network.links])
 before_stop = BeforeStop(settings, nodes, network=network, image=image, model=model)

@@ -49,7 +49,6 @@ def run(  # noqa: PLR0913 - each argument is one independent property of the ste
     inputs: Mapping[str, str],
     secrets: Mapping[str, pulumi.Input[str]] | None = None,
     triggers: Sequence[pulumi.Input[str]] = (),
-    verb: str = "",
     timeout: int = 120,
 ) -> remote.Command:
     """A step that runs again when its script, its inputs or a trigger changes, and at no other time.
@@ -62,13 +61,12 @@ def run(  # noqa: PLR0913 - each argument is one independent property of the ste
         inputs: variables of the script.
         secrets: variables that are secret, or known only later; a change alone does not run the step again.
         triggers: further reasons to run again, for example the id of a container.
-        verb: argument of the script, where it takes one.
         timeout: seconds after which the node itself ends the script.
     """
     return remote.Command(
         name,
         connection=node.connection,
-        create=f"timeout -k 10 {timeout} bash -s" + (f" -- {verb}" if verb else ""),
+        create=f"timeout -k 10 {timeout} bash -s",
         update=DISCARD_INPUT,
         stdin=_stdin(script, inputs, secrets),
         triggers=[digest(text("lib.sh"), text(script), inputs), *triggers],

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.daemons import Daemon, agent, relay
@@ -15,8 +16,6 @@ from lab.shell import attempt, run
 from lab.topology import HEAD_ADDRESS, REGISTRY_ADDRESS, REGISTRY_PORT
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lab.outer import Outer
     from lab.record import Record
 
@@ -75,8 +74,10 @@ class Access:
         """End the processes and leave the management network."""
         for daemon in self.daemons(record):
             daemon.stop(self.outer)
-        if self.network.exists():
+        # After a fault it may be a file and no more.
+        if f" {self.network} " in Path(f"/proc/{self.outer.pid()}/mounts").read_text(encoding="utf-8"):
             self.outer.inside("umount", str(self.network))
+        self.network.unlink(missing_ok=True)
 
     def _to_head(self, name: str, port: int, head_port: int) -> Daemon:
         return relay(

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lab.shell import LabError
 from lab.topology import OPERATOR_ADDRESS, REGISTRY_ADDRESS, Nic, Node, short_id
 
 if TYPE_CHECKING:
@@ -79,9 +80,7 @@ class Links:
 
     def take_out(self, node: Node) -> None:
         """Remove a stopped node's NICs, which its network namespace may not have done yet."""
-        present = self._present()
-        cables = [self._cable(node, nic) for nic in node.nics]
-        self._batch(f"link delete {cable}" for cable in cables if cable in present)
+        self._delete({self._cable(node, nic) for nic in node.nics})
 
     def set_cable(self, node: Node, nic: Nic, *, connected: bool) -> None:
         """Pull a cable or put it back: the node's end loses or regains its carrier."""
@@ -89,8 +88,16 @@ class Links:
 
     def remove(self) -> None:
         """Remove the instance's links."""
-        ours = [name for name in self._present() if name.startswith(f"{short_id(self.instance)}-")]
-        self._batch(f"link delete {name}" for name in ours)
+        self._delete({name for name in self._present() if name.startswith(f"{short_id(self.instance)}-")})
+
+    def _delete(self, names: set[str]) -> None:
+        for name in sorted(names & self._present()):
+            try:
+                self._batch([f"link delete {name}"])
+            except LabError:
+                # the kernel, at work on a namespace that is going, may have been faster
+                if name in self._present():
+                    raise
 
     def _bridge(self, fabric: str) -> str:
         return f"{short_id(self.instance)}-{fabric}"

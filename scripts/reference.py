@@ -18,8 +18,8 @@ SECRETS = {
     "apiKey": "Key that clients of the API must show. Required unless the API listens on loopback, or "
     "`vllm.allowUnauthenticated` says otherwise.",
     "rayToken": "Token that Ray's processes show each other (Ray >= 2.52).",
-    "hubToken": "Token for models of the hub that ask for one.",
-    "registryPassword": "Password of the image's registry.",
+    "hubToken": "Token for models of the hub that ask for one. Not used yet: models are not fetched so far.",
+    "registryPassword": "Password of the image's registry. Not used yet: `docker login` on the node.",
 }
 Schema = dict[str, Any]
 

@@ -10,7 +10,7 @@ ours_is_running() {
 }
 
 main() {
-  docker image inspect "$TAG" >/dev/null 2>&1 || fail "$NODE: the image $TAG is gone; run pulumi up --refresh."
+  docker image inspect "$TAG" >/dev/null 2>&1 || fail "$NODE: the image $TAG is gone; bring it back with: pulumi up --replace '**::image-$NODE'."
   local name owner port what
   while IFS= read -r name; do
     owner=$(owner_of "$name") || continue

@@ -71,11 +71,18 @@ MISTAKES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def serving(pair: Deployment) -> Deployment:
+    """The pair, up; each test leaves it so."""
+    pair.must("up", "--refresh")
+    return pair
+
+
 @pytest.mark.parametrize(("mistake", "words", "names"), MISTAKES)
 def test_a_mistake_stops_nothing_and_is_told_in_words(
-    pair: Deployment, mistake: Edit, words: str, names: str
+    serving: Deployment, mistake: Edit, words: str, names: str
 ) -> None:
-    pair.must("up", "--refresh")
+    pair = serving
     before = containers(pair)
     right = pair.config_file.read_text()
     edit(pair, mistake)

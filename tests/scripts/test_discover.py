@@ -1,0 +1,74 @@
+"""discover: what it makes of a node's facts, and how it treats a stack file that a person has edited."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from components.settings import parse
+from scripts.discover import _merge, _node
+from scripts.ssh import Address
+from tests import samples
+
+FACTS = """hostname=spark-1
+arch=aarch64
+rail=enP2p1s0f0np0 192.168.201.12/24 roceP2p1s0f0 9000
+rail=enp1s0f0np0 192.168.200.12/24 rocep1s0f0 9000
+rail=enp1s0f1np1 none rocep1s0f1 1500
+"""
+
+
+def nodes() -> list[dict[str, Any]]:
+    head = _node("head", Address("aurora", "10.1.230.180"), samples.host_key("head"), FACTS)
+    worker = _node(
+        "worker",
+        Address("aurora", "192.168.200.13", 2222),
+        samples.host_key("worker"),
+        FACTS.replace(".12/", ".13/"),
+    )
+    return [head, worker]
+
+
+def test_twins_stand_in_the_same_order_and_ports_without_address_are_left_out() -> None:
+    assert [rail["interface"] for rail in nodes()[0]["rails"]] == ["enp1s0f0np0", "enP2p1s0f0np0"]
+
+
+def test_the_worker_is_behind_the_head() -> None:
+    head, worker = nodes()
+    assert "jump" not in head["ssh"]
+    assert worker["ssh"]["jump"] == "head"
+    assert worker["ssh"]["port"] == 2222
+    assert "port" not in head["ssh"]
+
+
+def test_what_a_person_wrote_stays_and_the_result_is_accepted() -> None:
+    yaml = YAML()
+    document = yaml.load(
+        "config:\n"
+        "  # why this image\n"
+        f"  spark-vllm:image: {{ref: 'registry.invalid/vllm:v1@sha256:{'ab' * 32}'}}\n"
+        "  spark-vllm:nodes:\n"
+        "    - name: head # the one near the window\n"
+        "      ssh: {host: 10.9.9.9, user: aurora}\n"
+        "      env: {NCCL_DEBUG: INFO}\n"
+    )
+    config = document["config"]
+    _merge(config, nodes(), "/sys", ["vllm.servedModelName=tiny", "model.directory=/m/tiny"], yaml)
+    written = io.StringIO()
+    yaml.dump(document, written)
+    assert "# why this image" in written.getvalue()
+    assert "# the one near the window" in written.getvalue()
+    own = {key.removeprefix("spark-vllm:"): value for key, value in config.items() if "spark-vllm:" in key}
+    settings = parse(samples.raw(own))
+    assert settings.head.env == {"NCCL_DEBUG": "INFO"}
+    assert settings.head.ssh.host == "10.1.230.180"
+    assert str(settings.workers[0].address) == "192.168.200.13"
+
+
+@pytest.mark.parametrize("text", ["", "aurora", "@host", "aurora@", "aurora@host:ssh"])
+def test_an_address_has_a_user_and_a_host(text: str) -> None:
+    with pytest.raises(ValueError, match="is not user@host"):
+        Address.parse(text)
