@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.instance import Lab
-from lab.shell import LabError, say
+from lab.shell import LabError
 from lab.topology import USER
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,14 +44,6 @@ class Run:
     status: int
     output: str
     events: tuple[Event, ...]
-
-    def steps(self, type_: str, *ops: str) -> list[str]:
-        """Finished steps on resources of one type, in order, as `op name`; of the given ops, or of all."""
-        return [
-            f"{event.op} {event.name}"
-            for event in self.events
-            if event.type == type_ and event.op != "same" and (not ops or event.op in ops)
-        ]
 
 
 @dataclass(frozen=True)
@@ -127,12 +119,10 @@ class Deployment:
             show: whether its output goes to the terminal instead of into the result.
         """
         log = self.scratch / f"events-{os.getpid()}-{id(argv)}.json"
-        deploys = argv[0] in ("up", "preview", "refresh", "destroy")
         options = [f"--stack={self.stack}"] if argv[0] != "stack" else []
-        if deploys:
-            options += [f"--event-log={log}", "--non-interactive"]
-            options += [f"--config-file={self.config_file}"] if argv[0] != "stack" else []
-            options += ["--yes", "--skip-preview"] if argv[0] in ("up", "refresh", "destroy") else []
+        if argv[0] in ("up", "preview", "refresh", "destroy"):
+            options += [f"--event-log={log}", "--non-interactive", f"--config-file={self.config_file}"]
+            options += ["--yes", "--skip-preview"] if argv[0] != "preview" else []
         result = subprocess.run(
             ["pulumi", *argv, *options],
             cwd=ROOT,
@@ -168,11 +158,6 @@ class Deployment:
         """The stack's API key."""
         run = self.must("config", "get", "apiKey", f"--config-file={self.config_file}")
         return run.output.strip()
-
-    def clear(self) -> None:
-        """Remove what a killed or failed run may have left, so that the next one starts from nothing."""
-        if self.pulumi("destroy").status:
-            say(f"destroy of {self.stack} failed; its containers go with the lab")
 
     def _env(self) -> dict[str, str]:
         return {**os.environ, **self.environment, "SSH_AUTH_SOCK": str(self.lab.agent_socket)}
