@@ -30,6 +30,8 @@ main() {
   local mine theirs
   progress=$(mktemp)
   trap 'rm -f "$progress"' EXIT
+  docker image inspect "$TAG" >/dev/null 2>&1 ||
+    fail "$NODE: the image $TAG is gone; bring it back with: pulumi up --replace '**::image-*'."
   mine=$(image_identity "$TAG")
   theirs=$(peer image-identity "$TAG") ||
     fail "$NODE cannot reach $PEER at $PEER_ADDRESS over the fabric by SSH; the line above says why."
