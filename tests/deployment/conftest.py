@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -11,23 +10,12 @@ from lab.deployment import Deployment
 from lab.environment import environment
 from lab.images import fake_model, stub
 from lab.instance import Lab
-from lab.machine import require_machine
-from lab.record import default_name
-from lab.shell import LabError
+from tests.instances import fresh
 
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    try:
-        require_machine()
-    except LabError as error:
-        pytest.skip(f"no lab on this machine: {error}")
-    instance = Lab(f"{default_name()}-stacks")
-    instance.down()
-    instance.up()
-    yield instance
-    if os.environ.get("SPARK_LAB_KEEP") != "1":
-        instance.down()
+    yield from fresh("stacks")
 
 
 @pytest.fixture(scope="session")
