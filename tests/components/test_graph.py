@@ -230,3 +230,39 @@ def test_under_mp_every_rank_follows_any_ranks_change(
     for key in (WORKER, VLLM):
         assert after[key].inputs["logOpts"]["tag"] != ranks[key].inputs["logOpts"]["tag"]
         assert API_KEY in json.dumps(after[key].inputs["uploads"])
+
+
+def test_both_hops_of_every_connection_are_pinned(pair: Graph) -> None:
+    head, worker = (samples.host_key(name) for name in ("head", "worker"))
+    for name, command in pair.of_type("Command").items():
+        text = json.dumps(command.inputs["connection"])
+        assert is_secret(command.inputs["connection"]), name
+        assert json.dumps(head) in text, name
+        assert (json.dumps(worker) in text) == ('"proxy"' in text), name
+
+
+def test_the_docker_providers_trust_the_pinned_keys_and_no_file(pair: Graph) -> None:
+    for name, hops in (("head", 1), ("worker", 2)):
+        options = json.loads(pair[f"docker docker-{name}"].inputs["sshOpts"])
+        text = " ".join(options)
+        assert options[:2] == ["-F", "none"]
+        assert text.count("StrictHostKeyChecking=yes") == hops
+        assert "StrictHostKeyChecking=no" not in text
+        assert (
+            text.count("UserKnownHostsFile=/dev/null") == text.count("GlobalKnownHostsFile=/dev/null") == hops
+        )
+        assert f"KnownHostsCommand=/bin/echo spark-vllm-{name} {samples.host_key(name)}" in options
+        assert text.count(f"spark-vllm-head {samples.host_key('head')}") == 1
+
+
+def test_the_heads_own_values_are_not_copied_to_other_nodes(pair: Graph) -> None:
+    uploads = json.dumps(pair[VLLM].inputs["uploads"])
+    assert "/spark/config/ray_non_carry_over_env_vars.json" in uploads
+    for variable in (
+        "VLLM_HOST_IP",
+        "GLOO_SOCKET_IFNAME",
+        "NCCL_SOCKET_IFNAME",
+        "NCCL_IB_HCA",
+        "VLLM_API_KEY",
+    ):
+        assert variable in uploads, variable
