@@ -7,6 +7,7 @@ from components.image import Image
 from components.model import Model
 from components.network import Network
 from components.node import Node
+from components.peers import Peers
 from components.ray import Cluster
 from components.settings import load, require_pins
 from components.vllm import Vllm
@@ -26,7 +27,8 @@ nodes = [head, *workers]
 image = Image(settings, head)
 before_change = BeforeChange(settings, nodes, image)
 network = Network(settings, nodes, after=[before_change.passed])
-image.spread(head, workers, after=network.links)
+peers = Peers(nodes, after=network.links)
+image.spread(nodes, peers, after=network.links)
 model = Model(settings, nodes, after=[before_change.passed, *network.links])
 before_stop = BeforeStop(settings, nodes, network=network, image=image, model=model)
 cluster = Cluster(settings, secrets, nodes, after=before_stop.passed)

@@ -2,7 +2,7 @@
 
 - on the head (on every node, with `distribution: registry`): a pull with progress, and the `RemoteImage`
   that the engine's refresh looks at
-- on the workers: sent by the head over the fabric, with a key that is good for nothing else
+- on the workers: sent by the head over the fabric (components/peers.py)
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import pulumi_docker as docker
 from pulumi_command import remote
 
 from components import leaf
-from components.node import Node, host_key_alias
-from components.remote import hold, run, text, value
+from components.node import Node
+from components.peers import Peers
+from components.remote import run, value
 from components.settings import Distribution, Settings
 
 TRANSFER_SECONDS = 3 * 3600
@@ -37,18 +38,19 @@ class Image(pulumi.ComponentResource):
         self.on_workers: list[pulumi.Resource] = []
         self.identity = value(self.on_head, "identity")
 
-    def spread(self, head: Node, workers: Sequence[Node], *, after: Sequence[pulumi.Resource]) -> None:
+    def spread(self, nodes: Sequence[Node], peers: Peers, *, after: Sequence[pulumi.Resource]) -> None:
         """Bring the image to the workers.
 
         Args:
-            head: the node that has it.
-            workers: the nodes that lack it.
+            nodes: the head, which has it, then the workers.
+            peers: the head's way to the workers.
             after: what must be done before: the network, and the gate before the first change.
         """
+        head, *workers = nodes
         if self._settings.image.distribution is Distribution.REGISTRY:
             self.on_workers = [self._pull(worker, after=after) for worker in workers]
-        elif workers:
-            self.on_workers = self._send(head, workers, after)
+        else:
+            self.on_workers = self._send(head, workers, peers, after)
         self.register_outputs({"identity": self.identity})
 
     def _pull(self, node: Node, *, after: Sequence[pulumi.Resource] = ()) -> remote.Command:
@@ -75,47 +77,21 @@ class Image(pulumi.ComponentResource):
         return pulled
 
     def _send(
-        self, head: Node, workers: Sequence[Node], after: Sequence[pulumi.Resource]
+        self, head: Node, workers: Sequence[Node], peers: Peers, after: Sequence[pulumi.Resource]
     ) -> list[pulumi.Resource]:
-        key = f"spark-vllm-{pulumi.get_stack()}"
-        made = hold(
-            "fabric-key",
-            "fabric-key.sh",
-            node=head,
-            inputs={"NODE": head.name, "KEY": key},
-            opts=leaf.step(self, after=[head.preflight, *after]),
-        )
-        sent: list[pulumi.Resource] = []
-        for worker in workers:
-            peer = hold(
-                f"fabric-peer-{worker.name}",
-                "fabric-peer.sh",
-                node=worker,
+        return [
+            run(
+                f"image-{worker.name}",
+                "image-send.sh",
+                library="fabric.sh",
+                node=head,
                 inputs={
-                    "NODE": worker.name,
-                    "KEY": key,
-                    "FROM": ",".join(str(rail.address.ip) for rail in head.settings.rails),
-                    "RECEIVER": "#!/bin/bash\n" + text("lib.sh") + text("receiver.sh"),
+                    "NODE": head.name,
+                    "TAG": self._settings.image.local_tag,
+                    **peers.address(worker),
                 },
-                secrets={"PUBLIC_KEY": value(made, "public_key")},
-                opts=leaf.step(self, after=[worker.preflight, made]),
+                opts=leaf.step(self, after=[peers.door(worker), self.on_head, *after]),
+                timeout=TRANSFER_SECONDS,
             )
-            sent.append(
-                run(
-                    f"image-{worker.name}",
-                    "image-send.sh",
-                    node=head,
-                    inputs={
-                        "NODE": head.name,
-                        "KEY": key,
-                        "TAG": self._settings.image.local_tag,
-                        "PEER": host_key_alias(worker.settings),
-                        "PEER_ADDRESS": str(worker.settings.address),
-                        "PEER_HOST_KEY": worker.settings.ssh.host_key or "unpinned",
-                        "PEER_USER": worker.settings.ssh.user,
-                    },
-                    opts=leaf.step(self, after=[peer, self.on_head]),
-                    timeout=TRANSFER_SECONDS,
-                )
-            )
-        return sent
+            for worker in workers
+        ]

@@ -34,10 +34,10 @@ def text(name: str) -> str:
     return "\n".join(kept) + "\n"
 
 
-def compose(script: str, inputs: Mapping[str, str]) -> str:
-    """Put a script and its inputs together, as they are sent to `bash -s`."""
+def compose(script: str, inputs: Mapping[str, str], library: str | None = None) -> str:
+    """Put a script, what it builds on and its inputs together, as they are sent to `bash -s`."""
     assignments = "".join(f"{name}={shlex.quote(value)}\n" for name, value in sorted(inputs.items()))
-    return f"{assignments}{text('lib.sh')}{text(script)}"
+    return f"{assignments}{_program(script, library)}"
 
 
 def run(  # noqa: PLR0913 - each argument is one independent property of the step
@@ -50,6 +50,7 @@ def run(  # noqa: PLR0913 - each argument is one independent property of the ste
     secrets: Mapping[str, pulumi.Input[str]] | None = None,
     triggers: Sequence[pulumi.Input[str]] = (),
     timeout: int = 120,
+    library: str | None = None,
 ) -> remote.Command:
     """A step that runs again when its script, its inputs or a trigger changes, and at no other time.
 
@@ -62,14 +63,15 @@ def run(  # noqa: PLR0913 - each argument is one independent property of the ste
         secrets: variables that are secret, or known only later; a change alone does not run the step again.
         triggers: further reasons to run again, for example the id of a container.
         timeout: seconds after which the node itself ends the script.
+        library: a file of scripts/remote with functions that the script uses.
     """
     return remote.Command(
         name,
         connection=node.connection,
         create=f"timeout -k 10 {timeout} bash -s",
         update=DISCARD_INPUT,
-        stdin=_stdin(script, inputs, secrets),
-        triggers=[digest(text("lib.sh"), text(script), inputs), *triggers],
+        stdin=_stdin(script, inputs, secrets, library),
+        triggers=[digest(_program(script, library), inputs), *triggers],
         add_previous_output_in_env=False,
         opts=opts,
     )
@@ -114,13 +116,20 @@ def value(command: remote.Command, key: str) -> pulumi.Output[str]:
     return command.stdout.apply(lambda out: dict(_pairs(out)).get(key, ""))
 
 
+def _program(script: str, library: str | None) -> str:
+    return "".join(text(part) for part in ("lib.sh", library, script) if part)
+
+
 def _pairs(out: str) -> list[tuple[str, str]]:
     return [(key, rest) for key, found, rest in (line.partition("=") for line in out.splitlines()) if found]
 
 
 def _stdin(
-    script: str, inputs: Mapping[str, str], secrets: Mapping[str, pulumi.Input[str]] | None
+    script: str,
+    inputs: Mapping[str, str],
+    secrets: Mapping[str, pulumi.Input[str]] | None,
+    library: str | None = None,
 ) -> pulumi.Input[str]:
     if not secrets:
-        return compose(script, inputs)
-    return pulumi.Output.all(**secrets).apply(lambda known: compose(script, {**inputs, **known}))
+        return compose(script, inputs, library)
+    return pulumi.Output.all(**secrets).apply(lambda known: compose(script, {**inputs, **known}, library))
