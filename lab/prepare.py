@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from lab.engine.errors import EngineError
 from lab.environment import environment
-from lab.machine import install_sshd
+from lab.machine import install_sshd, require_machine
 from lab.shell import LabError, say
 
 
 def main() -> None:
     """Install and build."""
-    try:
-        install_sshd()
-        environment()
-    except (LabError, EngineError) as error:
-        say(str(error))
+    for step in (install_sshd, environment, require_machine):
+        try:
+            step()
+        except (LabError, EngineError) as error:
+            say(str(error))
 
 
 if __name__ == "__main__":

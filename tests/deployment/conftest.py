@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from lab.deployment import Deployment
-from lab.environment import environment
 from lab.images import fake_model, stub
 from lab.instance import Lab
+from tests.deployment.stack import stack_on
 from tests.instances import fresh
 
 
@@ -21,12 +21,7 @@ def lab() -> Iterator[Lab]:
 @pytest.fixture(scope="session")
 def pair(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     """The stub image on the head and its worker."""
-    place = tmp_path_factory.mktemp("pair")
-    own = environment(lab) | {
-        "PULUMI_BACKEND_URL": f"file://{place}",
-        "PULUMI_CONFIG_PASSPHRASE": "of no importance",
-    }
-    deployment = Deployment(lab, "test", own, place / "Pulumi.test.yaml", place)
+    deployment = stack_on(lab, tmp_path_factory.mktemp("pair"))
     deployment.put_model(fake_model())
     deployment.configure(lab.push(stub(lab.outer)), "vllm.env={}", "vllm.args={max-model-len: 512}")
     return deployment

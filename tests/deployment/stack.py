@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 from ruamel.yaml import YAML
 
 from lab.deployment import Deployment, Run
+from lab.environment import environment
+from lab.instance import Lab
 
 CONTAINER = "docker:index/container:Container"
 Config = dict[str, Any]
 Edit = Callable[[Config], None]
 _YAML = YAML()
+
+
+def stack_on(lab: Lab, place: Path, stack: str = "test") -> Deployment:
+    """A stack with a state and a stack file of its own; no two on one clone may have the same name."""
+    own = {"PULUMI_BACKEND_URL": f"file://{place}", "PULUMI_CONFIG_PASSPHRASE": "of no importance"}
+    return Deployment(lab, stack, environment(lab) | own, place / f"Pulumi.{stack}.yaml", place)
 
 
 def edit(deployment: Deployment, change: Edit) -> None:

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from lab.demo import REAL_SETTINGS
 from lab.deployment import Deployment
 from lab.images import real, tiny_model
-from tests.deployment.stack import ask, containers, edit, replaced, unchanged
+from tests.deployment.stack import ask, containers, edit, replaced, stack_on, unchanged
+from tests.instances import fresh
 
 pytestmark = [pytest.mark.lab, pytest.mark.real, pytest.mark.timeout(1800)]
 
 
+# Compiling for the CPU tells nothing about the deployment, and takes as long as all the rest of a start.
+EAGER = "vllm.args.enforce-eager=true"
+
+
 @pytest.fixture(scope="module")
-def served(pair: Deployment) -> Deployment:
-    """The real image in place of the stub, on the same nodes."""
-    pair.must("destroy")
-    assert containers(pair) == {}
-    stub_file = pair.config_file
-    deployment = Deployment(
-        pair.lab, "real", pair.environment, stub_file.with_name("Pulumi.real.yaml"), pair.scratch
-    )
-    deployment.put_model(tiny_model(pair.lab.outer))
-    deployment.configure(pair.lab.push(real(pair.lab.outer)), *REAL_SETTINGS)
-    deployment.must("up")
-    return deployment
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """The real image on two nodes of its own."""
+    for lab in fresh("real"):
+        deployment = stack_on(lab, tmp_path_factory.mktemp("real"), "real")
+        deployment.put_model(tiny_model(lab.outer))
+        deployment.configure(lab.push(real(lab.outer)), *REAL_SETTINGS, EAGER)
+        deployment.must("up")
+        yield deployment
 
 
 def test_a_completion_comes_from_both_nodes(served: Deployment) -> None:
