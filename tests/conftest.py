@@ -14,6 +14,7 @@ settings.load_profile("steady")
 LONGEST_FIRST = ("real", "deployment", "lab", "engine", "images")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of one lab instance in one process, and start what takes longest first."""
     for item in items:

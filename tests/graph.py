@@ -5,6 +5,7 @@ Mocks alone hide dependencies, deleteBeforeReplace, providers and secrets; the r
 
 from __future__ import annotations
 
+import asyncio
 import json
 import runpy
 from dataclasses import dataclass, field
@@ -119,6 +120,8 @@ def deploy(configuration: samples.Config, *, preview: bool = False, secrets: boo
     def program() -> None:
         runpy.run_path(str(ROOT / "__main__.py"))
 
+    # another test may have closed the loop of this thread
+    asyncio.set_event_loop(asyncio.new_event_loop())
     with mock.patch.dict("os.environ", environment):
         program()
     return graph
