@@ -120,8 +120,10 @@ def deploy(configuration: samples.Config, *, preview: bool = False, secrets: boo
     def program() -> None:
         runpy.run_path(str(ROOT / "__main__.py"))
 
-    # another test may have closed the loop of this thread
-    asyncio.set_event_loop(asyncio.new_event_loop())
+    try:
+        asyncio.get_event_loop()
+    except RuntimeError:  # another test has closed the loop of this thread
+        asyncio.set_event_loop(asyncio.new_event_loop())
     with mock.patch.dict("os.environ", environment):
         program()
     return graph
