@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import PurePath
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 # The machine that runs the tests may be busy: a slow example is no failure.
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
 
 LONGEST_FIRST = ("real", "deployment", "lab", "engine", "images")
+OWN_NODES = {"test_vllm.py": "real"}
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of one lab instance in one process, and start what takes longest first."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)), append=False)
-    items.sort(key=lambda item: _rank(_group(item)))
+    """Start what takes longest first."""
+    ranks = {group: rank for rank, group in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: ranks.get(group(item.nodeid), len(ranks)))
 
 
-def _group(item: pytest.Item) -> str:
-    if mark := item.get_closest_marker("xdist_group"):
-        return str(mark.args[0])
-    if item.get_closest_marker("real"):
-        return "real"
-    return item.path.relative_to(Path(__file__).parent).parts[0]
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
+    """Keep the tests that share the nodes of a lab in one process."""
+    return Groups(config, log)
 
 
-def _rank(group: str) -> int:
-    return LONGEST_FIRST.index(group) if group in LONGEST_FIRST else len(LONGEST_FIRST)
+class Groups(LoadScopeScheduling):
+    """Deals out whole groups."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(nodeid)
+
+
+def group(nodeid: str) -> str:
+    """The group of a test: its folder, or what its file is listed for."""
+    path = PurePath(nodeid.partition("::")[0])
+    return OWN_NODES.get(path.name, path.parts[1])
