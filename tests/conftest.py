@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import PurePath
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -22,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ranks.get(group(item.nodeid), len(ranks)))
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     """Keep the tests that share the nodes of a lab in one process."""
     return Groups(config, log)
 
