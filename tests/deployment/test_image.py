@@ -1,4 +1,4 @@
-"""The image on real engines: what of a new one is sent, what is refused, and a registry that asks who it is."""
+"""The image on real engines: what is sent, what is refused, and a registry that asks who it is."""
 
 from __future__ import annotations
 
