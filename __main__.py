@@ -24,7 +24,7 @@ workers = [
 ]
 nodes = [head, *workers]
 
-image = Image(settings, head)
+image = Image(settings, secrets, head)
 before_change = BeforeChange(settings, nodes, image)
 network = Network(settings, nodes, after=[before_change.passed])
 peers = Peers(nodes, after=network.links)

@@ -22,7 +22,7 @@ from components.model import Model
 from components.network import Network
 from components.node import Node
 from components.remote import run, text, value
-from components.settings import RAY_PORTS, Executor, Settings
+from components.settings import RAY_PORTS, Executor, Settings, digest
 
 MIN_FREE_MIB = 6144
 """Memory that must be free for the argument check to run beside a server, in MiB."""
@@ -65,6 +65,7 @@ class BeforeStop(pulumi.ComponentResource):
             model: the model's files, on every node.
         """
         super().__init__("spark-vllm:index:BeforeStop", "before-stop")
+        head = settings.head
         ready = [*network.links, image.on_head, *image.on_workers, *model.on_nodes]
         self.passed: list[pulumi.Resource] = [
             run(
@@ -78,6 +79,10 @@ class BeforeStop(pulumi.ComponentResource):
                     "PORTS": "\n".join(_ports(settings, node)),
                     "PROJECT": pulumi.get_project(),
                     "STACK": pulumi.get_stack(),
+                    "SHARE": str(settings.vllm.gpu_memory_utilization)
+                    if settings.container.gpus == "all"
+                    else "",
+                    "GENERATION": digest(serve_args(settings), serve_env(settings, head, token=False)),
                 },
                 opts=leaf.step(self, after=ready),
             )

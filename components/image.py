@@ -16,8 +16,8 @@ from pulumi_command import remote
 from components import leaf
 from components.node import Node
 from components.peers import Peers
-from components.remote import run, value
-from components.settings import Distribution, Settings
+from components.remote import run, text, value
+from components.settings import Distribution, Secrets, Settings
 
 TRANSFER_SECONDS = 3 * 3600
 
@@ -25,15 +25,17 @@ TRANSFER_SECONDS = 3 * 3600
 class Image(pulumi.ComponentResource):
     """The image on the head, known before anything else is touched."""
 
-    def __init__(self, settings: Settings, head: Node) -> None:
+    def __init__(self, settings: Settings, secrets: Secrets, head: Node) -> None:
         """Pull the image on the head.
 
         Args:
             settings: the deployment.
+            secrets: of them the password of the registry.
             head: the node that pulls.
         """
         super().__init__("spark-vllm:index:Image", "image")
         self._settings = settings
+        self._password = secrets.registry_password
         self.on_head = self._pull(head)
         self.on_workers: list[pulumi.Resource] = []
         self.identity = value(self.on_head, "identity")
@@ -64,7 +66,10 @@ class Image(pulumi.ComponentResource):
                 "REF": image.ref,
                 "DIGEST": image.digest or "unpinned",
                 "TAG": image.local_tag,
+                "REGISTRY": image.registry,
+                "REGISTRY_USER": image.registry_user or "",
             },
+            secrets={"REGISTRY_PASSWORD": self._password} if self._password else None,
             opts=leaf.step(self, after=[node.preflight, *after]),
             timeout=TRANSFER_SECONDS,
         )
@@ -88,6 +93,7 @@ class Image(pulumi.ComponentResource):
                 inputs={
                     "NODE": head.name,
                     "TAG": self._settings.image.local_tag,
+                    "LAYERS_PROGRAM": text("image_layers.py"),
                     **peers.address(worker),
                 },
                 opts=leaf.step(self, after=[peers.door(worker), self.on_head, *after]),

@@ -275,6 +275,14 @@ class Image(_Section):
     """Image reference, pinned: `name:tag@sha256:...`. `up` refuses one without a digest."""
     distribution: Distribution = Distribution.FABRIC
     """`fabric`: the head pulls and sends it to the workers. `registry`: every node pulls."""
+    registry_user: Annotated[str, StringConstraints(pattern=r"^[^\s:]+$")] | None = None
+    """User of a private registry; its password or token is the secret `registryPassword`."""
+
+    @property
+    def registry(self) -> str:
+        """The registry's host and port, as `docker login` takes them."""
+        host, slash, _ = self.ref.partition("/")
+        return host if slash and (set(host) & {".", ":"} or host == "localhost") else "docker.io"
 
     @property
     def digest(self) -> str | None:
@@ -603,9 +611,14 @@ def parse(values: Mapping[str, str], secret: Iterable[str] = ()) -> Settings:
         raise ValueError("; ".join(clear + hidden))
     document = {key: _plain(value) for key, value in values.items() if key not in SECRET_KEYS}
     try:
-        return Settings.model_validate_json(json.dumps(document), strict=True)
+        settings = Settings.model_validate_json(json.dumps(document), strict=True)
     except ValidationError as error:
         raise ValueError("\n  ".join(_explain(item) for item in error.errors())) from None
+    if ("registryPassword" in values) != (settings.image.registry_user is not None):
+        raise ValueError(
+            f"{PROJECT}:image.registryUser and the secret {PROJECT}:registryPassword go together: set both"
+        )
+    return settings
 
 
 def require_pins(settings: Settings, secrets: Secrets) -> list[str]:

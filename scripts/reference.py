@@ -19,7 +19,7 @@ SECRETS = {
     "`vllm.allowUnauthenticated` says otherwise.",
     "rayToken": "Token that Ray's processes show each other (Ray >= 2.52).",
     "hubToken": "Token for models of the hub that ask for one. Not used yet: models are not fetched so far.",
-    "registryPassword": "Password of the image's registry. Not used yet: `docker login` on the node.",
+    "registryPassword": "Password or token of `image.registryUser`, for the pull; kept on no node.",
 }
 Schema = dict[str, Any]
 

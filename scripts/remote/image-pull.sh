@@ -1,15 +1,30 @@
 # shellcheck shell=bash
 # Pull an image by digest, with progress, and give it the local tag of its pin.
-: "${NODE:?}" "${REF:?}" "${DIGEST:?}" "${TAG:?}"
+: "${NODE:?}" "${REF:?}" "${DIGEST:?}" "${TAG:?}" "${REGISTRY:?}" "${REGISTRY_USER?}"
+
+# log_in: for this script alone, in memory; what the node's user is logged in to is neither used nor changed
+log_in() {
+  DOCKER_CONFIG=$(mktemp -d -p /dev/shm)
+  export DOCKER_CONFIG
+  trap 'rm -rf "$DOCKER_CONFIG"' EXIT
+  docker login --username "$REGISTRY_USER" --password-stdin "$REGISTRY" <<<"$REGISTRY_PASSWORD" >/dev/null 2>"$DOCKER_CONFIG/said" || {
+    grep -v '^WARNING' "$DOCKER_CONFIG/said" >&2
+    fail "$NODE: $REGISTRY does not let $REGISTRY_USER in (image.registryUser, registryPassword); the line above says why."
+  }
+}
+
+pull() {
+  say "$NODE: pulling $REF"
+  [[ -z $REGISTRY_USER ]] || log_in
+  docker pull "$REF" >&2 ||
+    fail "$NODE: cannot pull $REF; see the line above, and whether this node reaches the registry (a private one needs image.registryUser)."
+}
 
 main() {
   if docker image inspect --format '{{json .RepoDigests}}' "$TAG" 2>/dev/null | grep -qF "$DIGEST"; then
     say "$NODE: $TAG is there"
   else
-    if ! docker image inspect "$REF" >/dev/null 2>&1; then
-      say "$NODE: pulling $REF"
-      docker pull "$REF" >&2 || fail "$NODE: cannot pull $REF; see the line above, and whether this node reaches the registry."
-    fi
+    docker image inspect "$REF" >/dev/null 2>&1 || pull
     docker tag "$REF" "$TAG"
   fi
   local arch machine

@@ -24,7 +24,7 @@ every() {
 # image_identity TAG: what may not differ between nodes, whatever image store each daemon uses
 image_identity() {
   local content
-  content=$(docker image inspect --format '{{json .RootFS.Layers}} {{json .Config.Env}} {{.Architecture}}' "$1" 2>/dev/null) ||
+  content=$(docker image inspect --format '{{json .RootFS.Layers}} {{json .Config.Env}} {{json .Config.Entrypoint}} {{json .Config.Cmd}} {{.Config.User}} {{.Config.WorkingDir}} {{.Architecture}}' "$1" 2>/dev/null) ||
     content=none
   sha256sum <<<"$content" | cut -c1-12
 }

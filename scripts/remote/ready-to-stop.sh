@@ -1,12 +1,31 @@
 # shellcheck shell=bash
-# Is all that this node's new containers need in place, before any old one is stopped? Reads only.
+# Is all that this node's new containers need in place, before any old one is stopped?
 # NAMES: container names, one a line. PORTS: "port what" lines that must be free, or held by ours.
-: "${NODE:?}" "${TAG:?}" "${NAMES:?}" "${PORTS?}" "${PROJECT:?}" "${STACK:?}"
+# SHARE: of the unified memory that vLLM will take; empty without a GPU. GENERATION: why it is asked again.
+: "${NODE:?}" "${TAG:?}" "${NAMES:?}" "${PORTS?}" "${PROJECT:?}" "${STACK:?}" "${SHARE?}" "${GENERATION:?}"
+MEMINFO=${MEMINFO:-/proc/meminfo}
 
 owner_of() { docker inspect --format '{{index .Config.Labels "spark-vllm.project"}}/{{index .Config.Labels "spark-vllm.stack"}}' "$1" 2>/dev/null; }
 
 ours_is_running() {
   [[ -n $(docker ps -q --filter "label=spark-vllm.project=$PROJECT" --filter "label=spark-vllm.stack=$STACK") ]]
+}
+
+# GPU and CPU share one memory, https://docs.nvidia.com/dgx/dgx-spark/known-issues.html: vLLM refuses to start
+# on less than its share, and the page cache counts as taken.
+memory() {
+  local total available wanted
+  if sync && sudo -n bash -c 'echo 3 >/proc/sys/vm/drop_caches' 2>/dev/null; then
+    emit page_cache dropped
+  else
+    emit page_cache kept
+  fi
+  total=$(awk '/^MemTotal:/ {print int($2 / 1024)}' "$MEMINFO")
+  available=$(awk '/^MemAvailable:/ {print int($2 / 1024)}' "$MEMINFO")
+  wanted=$(awk -v total="$total" -v share="$SHARE" 'BEGIN {print int(total * share)}')
+  # what ours hold is given back by their stop, and no tool tells how much of the unified memory it is
+  ours_is_running || ((available >= wanted)) ||
+    fail "$NODE: $available MiB of $total MiB are free, and vllm.gpuMemoryUtilization $SHARE takes $wanted MiB; stop what holds the rest (ps -eo rss,args --sort=-rss, nvidia-smi), or lower it."
 }
 
 main() {
@@ -23,6 +42,7 @@ main() {
       fail "$NODE: port $port ($what) is taken by another program ($(ss -Hltnp "sport = :$port" | grep -o 'users:.*' || echo 'sudo ss -ltnp shows which')); stop it, or choose another port."
     fi
   done <<<"$PORTS"
+  [[ -z $SHARE ]] || memory
   emit stop ok
 }
 

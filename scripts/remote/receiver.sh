@@ -5,6 +5,7 @@ read -r verb argument <<<"${SSH_ORIGINAL_COMMAND-}"
 
 case $verb in
   image-identity) image_identity "$argument" ;;
+  image-layers) docker image ls -aq --no-trunc | sort -u | xargs -r docker image inspect --format '{{json .RootFS.Layers}}' ;;
   image-load) docker load -q ;;
   *) fail "not allowed: $verb" ;;
 esac

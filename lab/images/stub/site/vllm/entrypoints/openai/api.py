@@ -1,6 +1,7 @@
 """The HTTP API, whose answers the environment decides.
 
-STUB_HEALTH, STUB_MODELS: a status. STUB_CHAT: `ok`, `hang`, `500` or `reasoning_only`.
+STUB_HEALTH, STUB_MODELS: a status. STUB_CHAT: `ok`, `hang`, `500`, `reasoning_only`, or
+`raw`, as of a model that no parser understands.
 """
 
 from __future__ import annotations
@@ -129,6 +130,9 @@ class _Handler(BaseHTTPRequestHandler):
         if mode == "reasoning_only":
             message.update(content=None, reasoning="The user expects an answer.")
             return message, "length"
+        if mode == "raw":
+            words = '<tool_call>{"name": "any"}</tool_call>' if tools else "<think>Well.</think>Hello."
+            return {**message, "content": words, "reasoning": None}, "stop"
         if tools and served.tools and request.get("tool_choice", "auto") != "none":
             function = tools[0]["function"]
             names = function.get("parameters", {}).get("properties", {})

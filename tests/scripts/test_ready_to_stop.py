@@ -1,0 +1,61 @@
+"""The last look at a node before a stop: its memory."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from components.remote import compose
+
+MEMINFO = "MemTotal:       125829120 kB\nMemFree:         1048576 kB\nMemAvailable:   {available} kB\n"
+
+
+def look(
+    scratch: Path, *, available_gib: int, running: bool = False, sudo: bool = True
+) -> tuple[int, str, str]:
+    """Run the script as a node does, with programs that only say what they are told."""
+    container = "0123abcd" if running else ""
+    programs = {
+        "docker": f'[ "$1" != ps ] || echo {container}; [ "$1 $2" != "inspect --format" ]',
+        "sudo": f'echo "$*" >>"{scratch}/sudo.log"; exit {0 if sudo else 1}',
+        "sync": ":",
+        "ss": ":",
+    }
+    for name, body in programs.items():
+        (scratch / name).write_text(f"#!/bin/sh\n{body}\n")
+        (scratch / name).chmod(0o755)
+    (scratch / "meminfo").write_text(MEMINFO.format(available=available_gib * 1024 * 1024))
+    inputs = {
+        "NODE": "worker", "TAG": "spark-vllm/x:1", "NAMES": "ray-worker", "PORTS": "6379 ray.port",
+        "PROJECT": "spark-vllm", "STACK": "test", "SHARE": "0.8", "GENERATION": "1",
+        "MEMINFO": str(scratch / "meminfo"),
+    }  # fmt: skip
+    done = subprocess.run(
+        ["bash", "-s"],
+        input=compose("ready-to-stop.sh", inputs),
+        capture_output=True,
+        text=True,
+        env={"PATH": f"{scratch}:/usr/bin:/bin"},
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_enough_memory_passes_and_the_page_cache_is_dropped(tmp_path: Path) -> None:
+    status, out, _ = look(tmp_path, available_gib=100)
+    assert (status, out.split()) == (0, ["page_cache=dropped", "stop=ok"])
+    assert (tmp_path / "sudo.log").read_text() == "-n bash -c echo 3 >/proc/sys/vm/drop_caches\n"
+
+
+def test_without_sudo_the_page_cache_stays(tmp_path: Path) -> None:
+    status, out, _ = look(tmp_path, available_gib=100, sudo=False)
+    assert (status, out.split()) == (0, ["page_cache=kept", "stop=ok"])
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_too_little_memory_is_refused_unless_ours_hold_it(tmp_path: Path, *, running: bool) -> None:
+    status, _, words = look(tmp_path, available_gib=90, running=running)
+    assert status == (0 if running else 1)
+    assert running or "vllm.gpuMemoryUtilization 0.8 takes 98304 MiB" in words
