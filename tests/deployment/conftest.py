@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,12 +22,17 @@ def lab() -> Iterator[Lab]:
 @pytest.fixture(scope="session")
 def pair(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     """The stub image on the head and its worker."""
-    place = tmp_path_factory.mktemp("pair")
+    return configured(lab, tmp_path_factory.mktemp("pair"))
+
+
+def configured(lab: Lab, place: Path, *settings: str) -> Deployment:
+    """A stack with the stub image on all nodes of a lab, and a state of its own; not up yet."""
     own = environment(lab) | {
         "PULUMI_BACKEND_URL": f"file://{place}",
         "PULUMI_CONFIG_PASSPHRASE": "of no importance",
     }
     deployment = Deployment(lab, "test", own, place / "Pulumi.test.yaml", place)
     deployment.put_model(fake_model())
-    deployment.configure(lab.push(stub(lab.outer)), "vllm.env={}", "vllm.args={max-model-len: 512}")
+    image = lab.push(stub(lab.outer))
+    deployment.configure(image, "vllm.env={}", "vllm.args={max-model-len: 512}", *settings)
     return deployment
