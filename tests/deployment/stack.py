@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,10 +13,13 @@ from ruamel.yaml import YAML
 from lab.deployment import Deployment, Run
 
 CONTAINER = "docker:index/container:Container"
+COMMAND = "command:remote:Command"
 Config = dict[str, Any]
 Edit = Callable[[Config], None]
 Waves = Sequence[str | set[str]]
 """Steps in their order; those of a set come side by side."""
+_settled: dict[Path, str] = {}
+"""The stack files whose deployments are as they say, and what they said."""
 _YAML = YAML()
 
 
@@ -60,6 +64,14 @@ def replaced(run: Run) -> list[str]:
     ]
 
 
+def settle(deployment: Deployment) -> Deployment:
+    """Bring a stack up as its file says, unless the test before has left it so."""
+    if _settled.get(deployment.config_file) != deployment.config_file.read_text():
+        deployment.must("up", "--refresh")
+        _settled[deployment.config_file] = deployment.config_file.read_text()
+    return deployment
+
+
 def restarts(
     deployment: Deployment, change: Callable[[Deployment], None], expected: Waves, *, refresh: bool = False
 ) -> Run:
@@ -76,6 +88,7 @@ def restarts(
     """
     options = ("--refresh",) if refresh else ()
     before = containers(deployment)
+    _settled.pop(deployment.config_file, None)
     change(deployment)
     previewed = replaced(deployment.must("preview", *options))
     run = deployment.must("up", *options)
@@ -91,6 +104,7 @@ def restarts(
     assert not {facts for name, facts in after.items() if name not in kept} & set(before.values())
     again = deployment.pulumi("preview", "--expect-no-changes", *options)
     assert again.status == 0, again.output
+    _settled[deployment.config_file] = deployment.config_file.read_text()
     return run
 
 
@@ -115,8 +129,12 @@ def assert_waves(steps: Sequence[str], expected: Waves) -> None:
 
 
 def position(run: Run, name: str, *ops: str) -> int:
-    """Where among the events a resource was dealt with."""
-    return next(i for i, event in enumerate(run.events) if event.name == name and event.op in ops)
+    """Where among the events a container or a step was dealt with."""
+    return next(
+        place
+        for place, event in enumerate(run.events)
+        if event.name == name and event.op in ops and event.type in (CONTAINER, COMMAND)
+    )
 
 
 def unchanged(deployment: Deployment) -> None:

@@ -11,7 +11,18 @@ import httpx
 import pytest
 
 from lab.deployment import Deployment
-from tests.deployment.stack import Config, ask, by, containers, edit, position, replaced, restarts, unchanged
+from tests.deployment.stack import (
+    Config,
+    ask,
+    by,
+    containers,
+    edit,
+    position,
+    replaced,
+    restarts,
+    settle,
+    unchanged,
+)
 
 pytestmark = pytest.mark.lab
 
@@ -33,15 +44,13 @@ def to(executor: str) -> Callable[[Deployment], None]:
 @pytest.fixture
 def over_ray(pair: Deployment) -> Deployment:
     to("ray")(pair)
-    pair.must("up", "--refresh")
-    return pair
+    return settle(pair)
 
 
 @pytest.fixture
 def over_mp(pair: Deployment) -> Deployment:
     to("mp")(pair)
-    pair.must("up", "--refresh")
-    return pair
+    return settle(pair)
 
 
 @SWITCH

@@ -26,6 +26,7 @@ from tests.deployment.stack import (
     position,
     replaced,
     restarts,
+    settle,
     unchanged,
 )
 
@@ -55,8 +56,7 @@ counter = itertools.count(1)
 @pytest.fixture
 def deployed(pair: Deployment) -> Deployment:
     """The pair, as its stack file says."""
-    pair.must("up", "--refresh")
-    return pair
+    return settle(pair)
 
 
 def a_vllm_flag(config: Config) -> None:
