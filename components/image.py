@@ -90,6 +90,7 @@ class Image(pulumi.ComponentResource):
                     "TAG": self._settings.image.local_tag,
                     **peers.address(worker),
                 },
+                secrets=peers.port(worker),
                 opts=leaf.step(self, after=[peers.door(worker), self.on_head, *after]),
                 timeout=TRANSFER_SECONDS,
             )

@@ -18,8 +18,8 @@ Config = dict[str, Any]
 Edit = Callable[[Config], None]
 Waves = Sequence[str | set[str]]
 """Steps in their order; those of a set come side by side."""
-_settled: dict[Path, str] = {}
-"""The stack files whose deployments are as they say, and what they said."""
+_settled: dict[Path, tuple[str, dict[str, tuple[str, str]]]] = {}
+"""The stack files whose deployments are as they say: what they said, and the containers."""
 _YAML = YAML()
 
 
@@ -65,11 +65,15 @@ def replaced(run: Run) -> list[str]:
 
 
 def settle(deployment: Deployment) -> Deployment:
-    """Bring a stack up as its file says, unless the test before has left it so."""
-    if _settled.get(deployment.config_file) != deployment.config_file.read_text():
+    """Bring a stack up as its file says, unless a test has left it so and no other has touched it since."""
+    if _settled.get(deployment.config_file) != _look(deployment):
         deployment.must("up", "--refresh")
-        _settled[deployment.config_file] = deployment.config_file.read_text()
+        _settled[deployment.config_file] = _look(deployment)
     return deployment
+
+
+def _look(deployment: Deployment) -> tuple[str, dict[str, tuple[str, str]]]:
+    return deployment.config_file.read_text(), containers(deployment)
 
 
 def restarts(
@@ -104,7 +108,7 @@ def restarts(
     assert not {facts for name, facts in after.items() if name not in kept} & set(before.values())
     again = deployment.pulumi("preview", "--expect-no-changes", *options)
     assert again.status == 0, again.output
-    _settled[deployment.config_file] = deployment.config_file.read_text()
+    _settled[deployment.config_file] = _look(deployment)
     return run
 
 
