@@ -74,6 +74,6 @@ class Peers(pulumi.ComponentResource):
         }
 
     def port(self, worker: Node) -> dict[str, str]:
-        """The SSH port of a worker as the head sees it, a variable whose change is no reason to send again."""
+        """The SSH port of a worker as the head sees it: a variable whose change sends nothing again."""
         ssh = worker.settings.ssh
         return {"PEER_PORT": str(ssh.port if ssh.jump else SSH_PORT)}
