@@ -146,6 +146,7 @@ def unchanged(deployment: Deployment) -> None:
     for options in ((), ("--refresh",)):
         run = deployment.pulumi("preview", "--expect-no-changes", *options)
         assert run.status == 0, run.output
+    _settled[deployment.config_file] = _look(deployment)
 
 
 def ask(deployment: Deployment, *, key: str | None = None) -> httpx.Response:

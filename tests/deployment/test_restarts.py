@@ -35,7 +35,7 @@ pytestmark = pytest.mark.lab
 ALL_OF_RAY = ["delete vllm", "delete worker", "delete head", "create head", "create worker", "create vllm"]
 WORKER_AND_VLLM = ["delete vllm", "delete worker", "create worker", "create vllm"]
 VLLM = ["delete vllm", "create vllm"]
-TURNS = 3
+TURNS = 2
 """Of what has an order: it must not be a matter of luck."""
 
 SERVER = pytest.mark.row("a vLLM flag, served name, parser, API key, serve-only env", "vllm")

@@ -133,8 +133,10 @@ def test_ray_executor_waits_for_its_own_address(head: Machine) -> None:
 
 def test_mp_ranks_meet_and_a_lost_one_goes_unnoticed(head: Machine, worker: Machine) -> None:
     common = ("-tp=2", "--nnodes=2", "--master-addr=127.0.0.2", f"--master-port={free_port()}")
-    rank = Server(worker, *common, "--node-rank=1", "--headless")
+    rank = Server(worker, *common, "--node-rank=1", "--headless", STUB_LOAD_S="2")
     server = Server(head, *common)
+    with pytest.raises(AssertionError):
+        until(lambda: server.status() == 200, seconds=1)
     server.wait()
     assert server.chat().status_code == 200
     with pytest.raises(httpx.ConnectError):

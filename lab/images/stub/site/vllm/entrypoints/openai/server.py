@@ -46,6 +46,7 @@ def serve(args: argparse.Namespace) -> NoReturn:
     api = None if args.headless else Api(args.host, args.port, served)
     group = _meet(args, config)
     _load()
+    group.finish_load()
     if api is not None:
         api.start()
         _log(f"Starting vLLM API server on http://{args.host or '0.0.0.0'}:{args.port}")  # noqa: S104
