@@ -10,7 +10,16 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from components.settings import RAY_PORTS, RAY_WORKER_PORTS, Executor, Flags, Node, Settings
+from components.settings import (
+    RANKS_PORT,
+    RAY_PORTS,
+    RAY_WORKER_PORTS,
+    Executor,
+    Flags,
+    Node,
+    Settings,
+    digest,
+)
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -97,6 +106,7 @@ def ray_args(settings: Settings, node: Node) -> list[str]:
     own: dict[str, JsonValue] = {
         "block": True,
         "node-ip-address": str(node.address),
+        "node-name": node.name,
         "num-gpus": 1,
         "object-store-memory": settings.ray.object_store_memory,
         "min-worker-port": low,
@@ -113,6 +123,25 @@ def ray_args(settings: Settings, node: Node) -> list[str]:
 def ray_address(settings: Settings) -> str:
     """Address of the Ray head on the fabric, as `host:port`."""
     return f"{settings.head.address}:{settings.ray.port}"
+
+
+def ray_members(settings: Settings) -> str:
+    """The nodes that Ray must have, and no others: `name@address`, separated by commas."""
+    return ",".join(f"{node.name}@{node.address}" for node in settings.nodes)
+
+
+def kept_on_node(settings: Settings) -> list[str]:
+    """Names of variables that vLLM's Ray executor must not copy from the server to the other nodes.
+
+    What the program sets for each node, and what a person set for one: the node's own value stands.
+    """
+    return sorted({*PER_NODE_ENV, *(name for node in settings.nodes for name in node.env)})
+
+
+def local_url(settings: Settings) -> str:
+    """The API as the head itself reaches it."""
+    host = settings.vllm.host
+    return f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{settings.vllm.port}"  # noqa: S104
 
 
 def base_env(settings: Settings) -> dict[str, str]:
@@ -188,15 +217,32 @@ def serve_env(settings: Settings, node: Node, *, token: bool) -> dict[str, str]:
         env |= {
             "RAY_NODE_IP_ADDRESS": str(node.address),
             "RAY_ADDRESS": ray_address(settings),
-            "SPARK_RAY_NODES": ",".join(str(each.address) for each in settings.nodes),
+            "SPARK_RAY_NODES": ray_members(settings),
         }
         if token:
             env |= RAY_TOKEN_ENV
     else:
         env |= dict(node.env)
-        if node is not settings.head:
-            env["SPARK_WAIT_FOR"] = f"{settings.head.address}:{settings.vllm.master_port}"
     return env | dict(settings.vllm.env)
+
+
+def ranks_generation(settings: Settings) -> str:
+    """Names what all ranks must agree on under `mp`: none of them may be of another life than the rest."""
+    return digest(
+        serve_args(settings),
+        [(node.name, serve_env(settings, node, token=False)) for node in settings.nodes],
+    )
+
+
+def rank_env(settings: Settings, node: Node) -> dict[str, str]:
+    """Environment of a rank under `mp`: that of a server, and how it holds on to the other ranks."""
+    return serve_env(settings, node, token=False) | {
+        "SPARK_RANK": str(settings.nodes.index(node)),
+        "SPARK_RANKS": ",".join(each.name for each in settings.nodes),
+        "SPARK_GENERATION": ranks_generation(settings),
+        "SPARK_LIFELINE": f"{settings.head.address}:{RANKS_PORT}",
+        "SPARK_HEALTH": f"{local_url(settings)}/health",
+    }
 
 
 def environment(env: Mapping[str, str]) -> list[str]:

@@ -22,7 +22,7 @@ from components.model import Model
 from components.network import Network
 from components.node import Node
 from components.remote import run, text, value
-from components.settings import RAY_PORTS, Executor, Settings, digest
+from components.settings import RANKS_PORT, RAY_CLIENT_PORT, RAY_PORTS, Executor, Settings, digest
 
 MIN_FREE_MIB = 6144
 """Memory that must be free for the argument check to run beside a server, in MiB."""
@@ -66,8 +66,8 @@ class BeforeStop(pulumi.ComponentResource):
         """
         super().__init__("spark-vllm:index:BeforeStop", "before-stop")
         head = settings.head
-        ready = [*network.links, image.on_head, *image.on_workers, *model.on_nodes]
-        self.passed: list[pulumi.Resource] = [
+        on_workers = iter(image.on_workers)
+        ready = [
             run(
                 f"ready-to-stop-{node.name}",
                 "ready-to-stop.sh",
@@ -84,11 +84,21 @@ class BeforeStop(pulumi.ComponentResource):
                     else "",
                     "GENERATION": digest(serve_args(settings), serve_env(settings, head, token=False)),
                 },
-                opts=leaf.step(self, after=ready),
+                opts=leaf.step(
+                    self,
+                    after=[
+                        *network.links,
+                        image.on_head if node is nodes[0] else next(on_workers),
+                        model_there,
+                    ],
+                ),
             )
-            for node in nodes
+            for node, model_there in zip(nodes, model.on_nodes, strict=True)
         ]
-        self.passed.append(_check_arguments("check-engine", settings, nodes[0], self, ready, engine="true"))
+        # Stands for all of them: each container after each node's step would grow as the square of the nodes.
+        self.passed: list[pulumi.Resource] = [
+            _check_arguments("check-engine", settings, nodes[0], self, ready, engine="true")
+        ]
         self.register_outputs({})
 
 
@@ -110,9 +120,9 @@ def _ports(settings: Settings, node: Node) -> list[str]:
     if len(settings.nodes) > 1 and settings.vllm.executor is Executor.RAY:
         ports += [f"{port} Ray's {role}" for role, port in RAY_PORTS.items()]
         if node.settings is settings.head:
-            ports.append(f"{settings.ray.port} ray.port")
+            ports += [f"{settings.ray.port} ray.port", f"{RAY_CLIENT_PORT} Ray's client"]
     elif len(settings.nodes) > 1 and node.settings is settings.head:
-        ports.append(f"{settings.vllm.master_port} vllm.masterPort")
+        ports += [f"{settings.vllm.master_port} vllm.masterPort", f"{RANKS_PORT} the ranks' lifeline"]
     return ports
 
 

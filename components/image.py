@@ -96,6 +96,7 @@ class Image(pulumi.ComponentResource):
                     "LAYERS_PROGRAM": text("image_layers.py"),
                     **peers.address(worker),
                 },
+                secrets=peers.port(worker),
                 opts=leaf.step(self, after=[peers.door(worker), self.on_head, *after]),
                 timeout=TRANSFER_SECONDS,
             )

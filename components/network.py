@@ -23,27 +23,32 @@ class Network(pulumi.ComponentResource):
         Args:
             settings: the deployment.
             nodes: its nodes.
-            after: what must be done before.
+            after: what must be done before: the gate that has seen every node.
         """
         super().__init__("spark-vllm:index:Network", "network")
         self.links: list[pulumi.Resource] = []
         if len(nodes) > 1:
-            self.links = [
-                run(
-                    f"link-{node.name}",
-                    "link.sh",
-                    node=node,
-                    inputs={
-                        "NODE": node.name,
-                        "RAILS": _rails(node, nodes),
-                        "MTU": str(settings.network.mtu),
-                        "SYSFS": settings.network.sysfs,
-                    },
-                    opts=leaf.step(self, after=[*after, *(each.preflight for each in nodes)]),
-                )
-                for node in nodes
-            ]
+            head, *workers = nodes
+            checked = [self._check(settings, worker, nodes, after) for worker in workers]
+            # The head's comes last and stands for all: each step after each link would grow as their product.
+            self.links = [self._check(settings, head, nodes, [*after, *checked])]
         self.register_outputs({})
+
+    def _check(
+        self, settings: Settings, node: Node, nodes: Sequence[Node], after: Sequence[pulumi.Resource]
+    ) -> pulumi.Resource:
+        return run(
+            f"link-{node.name}",
+            "link.sh",
+            node=node,
+            inputs={
+                "NODE": node.name,
+                "RAILS": _rails(node, nodes),
+                "MTU": str(settings.network.mtu),
+                "SYSFS": settings.network.sysfs,
+            },
+            opts=leaf.step(self, after=after),
+        )
 
 
 def _rails(node: Node, nodes: Sequence[Node]) -> str:

@@ -70,7 +70,7 @@ class Node(pulumi.ComponentResource):
         )
         self.scratch = docker.Volume(
             f"tmp-{name}",
-            name=f"spark-vllm-{pulumi.get_stack()}-tmp",
+            name=f"spark-vllm-{pulumi.get_stack()}-{name}-tmp",
             labels=[
                 docker.VolumeLabelArgs(label=label, value=value)
                 for label, value in sorted(self.labels.items())

@@ -14,8 +14,11 @@ from collections.abc import Sequence
 import pulumi
 
 from components import leaf
-from components.node import Node, host_key_alias
+from components.node import Node
 from components.remote import hold, text, value
+
+SSH_PORT = 22
+"""Where the operator's machine reaches a worker without the head, its port may be a forwarded one."""
 
 
 class Peers(pulumi.ComponentResource):
@@ -64,8 +67,13 @@ class Peers(pulumi.ComponentResource):
         """The inputs by which a script on the head reaches a worker: `peer` of scripts/remote/fabric.sh."""
         return {
             "KEY": self._key,
-            "PEER": host_key_alias(worker.settings),
+            "PEER": worker.name,
             "PEER_ADDRESS": str(worker.settings.address),
             "PEER_HOST_KEY": worker.settings.ssh.host_key or "unpinned",
             "PEER_USER": worker.settings.ssh.user,
         }
+
+    def port(self, worker: Node) -> dict[str, str]:
+        """The SSH port of a worker as the head sees it: a variable whose change sends nothing again."""
+        ssh = worker.settings.ssh
+        return {"PEER_PORT": str(ssh.port if ssh.jump else SSH_PORT)}

@@ -1,6 +1,7 @@
 """What carries vLLM's ranks: Ray on every node, or under `mp` the ranks above 0 on the workers.
 
 - the Ray head's container (not under `mp`), then the workers'
+- under `ray` a command that drains members which are not in the settings, before a worker's container starts
 - under `ray` a command that waits until exactly the expected nodes are alive
 
 A worker's container is one resource whatever the executor, so that switching replaces it in place.
@@ -14,12 +15,22 @@ import pulumi
 import pulumi_docker as docker
 
 from components import container, leaf
-from components.commandline import ray_address, ray_args, ray_env, serve_args, serve_env
+from components.commandline import (
+    rank_env,
+    ranks_generation,
+    ray_address,
+    ray_args,
+    ray_env,
+    ray_members,
+    serve_args,
+)
 from components.node import Node
 from components.remote import run, text
-from components.settings import Executor, Secrets, Settings, digest
+from components.settings import Executor, Secrets, Settings
 
 CLUSTER_SECONDS = 300
+DRAIN_SECONDS = 120
+"""Ray takes up to half a minute to call a node dead that is gone without a word."""
 
 
 class Cluster(pulumi.ComponentResource):
@@ -46,36 +57,56 @@ class Cluster(pulumi.ComponentResource):
         self._secrets = secrets
         self.containers: list[docker.Container] = []
         self.ready: list[pulumi.Resource] = list(after)
+        self.ranks: list[tuple[Node, docker.Container]] = []
         if len(nodes) > 1:
             if settings.vllm.executor is Executor.RAY:
-                self._start_ray(nodes, after)
-                self.ready = [self._check(nodes)]
+                self.ready = [self._start_ray(nodes, after)]
             else:
                 self._start_ranks(nodes, after)
         self.register_outputs({})
 
-    def _start_ray(self, nodes: Sequence[Node], after: Sequence[pulumi.Resource]) -> None:
-        for node in nodes:
-            head = self.containers[:1]
-            self.containers.append(
-                container.run(
-                    node.name,
-                    f"ray-{node.name}",
-                    node=node,
-                    settings=self._settings,
-                    role="ray",
-                    command=["ray", *ray_args(self._settings, node.settings)],
-                    env=ray_env(self._settings, node.settings, token=self._secrets.ray_token is not None),
-                    files=ray_files(self._secrets),
-                    stands_on=head,
-                    parent=self,
-                    after=[*after, *head],
-                )
-            )
+    def _start_ray(self, nodes: Sequence[Node], after: Sequence[pulumi.Resource]) -> pulumi.Resource:
+        head, *workers = nodes
+        self.containers = [self._ray_node(head, after, stands_on=[])]
+        drained = self._ask(
+            "drain",
+            "drain.sh",
+            head,
+            seconds=DRAIN_SECONDS,
+            triggers=[self.containers[0].id],
+            after=self.containers,
+        )
+        self.containers += [
+            self._ray_node(worker, [*after, drained], stands_on=self.containers[:1]) for worker in workers
+        ]
+        return self._ask(
+            "cluster-check",
+            "cluster.sh",
+            head,
+            seconds=CLUSTER_SECONDS,
+            triggers=[each.id for each in self.containers],
+            after=[drained, *self.containers],
+        )
+
+    def _ray_node(
+        self, node: Node, after: Sequence[pulumi.Resource], *, stands_on: Sequence[docker.Container]
+    ) -> docker.Container:
+        return container.run(
+            node.name,
+            f"ray-{node.name}",
+            node=node,
+            settings=self._settings,
+            role="ray",
+            command=["ray", *ray_args(self._settings, node.settings)],
+            env=ray_env(self._settings, node.settings, token=self._secrets.ray_token is not None),
+            files=ray_files(self._secrets),
+            stands_on=stands_on,
+            parent=self,
+            after=[*after, *stands_on],
+        )
 
     def _start_ranks(self, nodes: Sequence[Node], after: Sequence[pulumi.Resource]) -> None:
         for rank, node in enumerate(nodes[1:], start=1):
-            env = serve_env(self._settings, node.settings, token=False)
             self.containers.append(
                 container.run(
                     node.name,
@@ -84,38 +115,42 @@ class Cluster(pulumi.ComponentResource):
                     settings=self._settings,
                     role="rank",
                     command=["vllm", "serve", *serve_args(self._settings, rank=rank)],
-                    env=env,
+                    env=rank_env(self._settings, node.settings),
                     # Rank 0 alone shows it to clients; here it makes a new key restart all ranks together.
-                    files=serve_files(self._secrets),
+                    files=rank_files(self._secrets),
                     stands_on=[],
                     generation=ranks_generation(self._settings),
                     parent=self,
                     after=after,
                 )
             )
+            self.ranks.append((node, self.containers[-1]))
 
-    def _check(self, nodes: Sequence[Node]) -> pulumi.Resource:
-        head = nodes[0]
+    def _ask(  # noqa: PLR0913 - both steps ask the same cluster
+        self,
+        name: str,
+        script: str,
+        head: Node,
+        *,
+        seconds: int,
+        triggers: Sequence[pulumi.Input[str]],
+        after: Sequence[pulumi.Resource],
+    ) -> pulumi.Resource:
         return run(
-            "cluster-check",
-            "cluster.sh",
+            name,
+            script,
             node=head,
             inputs={
                 "NODE": head.name,
                 "CONTAINER": f"ray-{head.name}",
                 "ADDRESS": ray_address(self._settings),
-                "EXPECT": ",".join(str(node.settings.address) for node in nodes),
-                "WAIT": str(CLUSTER_SECONDS),
+                "EXPECT": ray_members(self._settings),
+                "WAIT": str(seconds),
             },
-            triggers=[each.id for each in self.containers],
-            opts=leaf.step(self, after=self.containers),
-            timeout=CLUSTER_SECONDS + 30,
+            triggers=triggers,
+            opts=leaf.step(self, after=after),
+            timeout=seconds + 30,
         )
-
-
-def ranks_generation(settings: Settings) -> str:
-    """Names what all ranks must agree on under `mp`: none of them may be of another life than the rest."""
-    return digest(serve_args(settings), [serve_env(settings, node, token=False) for node in settings.nodes])
 
 
 def ray_files(secrets: Secrets) -> dict[str, pulumi.Input[str]]:
@@ -129,3 +164,8 @@ def ray_files(secrets: Secrets) -> dict[str, pulumi.Input[str]]:
 def serve_files(secrets: Secrets) -> Mapping[str, pulumi.Input[str]]:
     """Files that a container needs to serve."""
     return {} if secrets.api_key is None else {"api-key": secrets.api_key}
+
+
+def rank_files(secrets: Secrets) -> Mapping[str, pulumi.Input[str]]:
+    """Files that a rank needs under `mp`."""
+    return {**serve_files(secrets), "ranks.py": text("ranks.py")}

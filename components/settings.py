@@ -78,7 +78,20 @@ OWNED_RAY_FLAGS: Mapping[str, str] = {
     "object-store-memory": "ray.objectStoreMemory",
     "include-dashboard": "ray",
     "dashboard-host": "ray",
+    "dashboard-port": "ray",
     "num-gpus": "nodes",
+    "node-name": "nodes[].name",
+    # Fixed, and looked at by the gate before the first stop.
+    "node-manager-port": "ray",
+    "object-manager-port": "ray",
+    "runtime-env-agent-port": "ray",
+    "dashboard-agent-grpc-port": "ray",
+    "dashboard-agent-listen-port": "ray",
+    "metrics-export-port": "ray",
+    "ray-client-server-port": "ray",
+    "min-worker-port": "ray",
+    "max-worker-port": "ray",
+    "worker-port-list": "ray",
 }
 # Variables that the program derives for each node; a second opinion would break the fabric silently.
 OWNED_ENV: Mapping[str, str] = {
@@ -93,7 +106,10 @@ OWNED_ENV: Mapping[str, str] = {
     "RAY_AUTH_MODE": "rayToken",
     "RAY_AUTH_TOKEN": "rayToken",
     "RAY_AUTH_TOKEN_PATH": "rayToken",
+    "RAY_ADDRESS": "ray.port",
     "HF_TOKEN": "hubToken",
+    # The list of what Ray's executor may not copy from node to node is read there.
+    "VLLM_CONFIG_ROOT": "nodes[].env",
 }
 
 
@@ -533,6 +549,7 @@ class Settings(_Section):
         else:
             used["vllm.masterPort"] = self.vllm.master_port
         taken: dict[int, str] = {port: f"Ray's {role} port" for role, port in RAY_PORTS.items()}
+        taken |= {RAY_CLIENT_PORT: "Ray's client port", RANKS_PORT: "the ranks' lifeline"}
         low, high = RAY_WORKER_PORTS
         for key, port in used.items():
             owner = taken.get(port) or ("Ray's worker ports" if low <= port <= high else None)
@@ -551,6 +568,10 @@ RAY_PORTS: Mapping[str, int] = {
     "metrics-export": 6385,
 }
 RAY_WORKER_PORTS = (20000, 20999)
+RAY_CLIENT_PORT = 10001
+"""Ray's own default. It cannot be turned off, and naming it fails where the image lacks grpc."""
+RANKS_PORT = 6386
+"""Where the ranks of `mp` hold on to each other, on the head's fabric address."""
 
 
 @dataclass(frozen=True)

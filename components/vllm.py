@@ -6,11 +6,22 @@ import json
 from collections.abc import Sequence
 
 import pulumi
+import pulumi_docker as docker
+from pulumi_command import remote
 
 from components import container, leaf
-from components.commandline import PER_NODE_ENV, serve_args, serve_env
+from components.commandline import (
+    kept_on_node,
+    local_url,
+    rank_env,
+    ranks_generation,
+    ray_address,
+    ray_members,
+    serve_args,
+    serve_env,
+)
 from components.node import Node
-from components.ray import Cluster, ranks_generation, ray_files, serve_files
+from components.ray import Cluster, rank_files, ray_files, serve_files
 from components.remote import run, value
 from components.settings import Executor, Secrets, Settings, ipaddress_is_loopback
 
@@ -39,40 +50,14 @@ class Vllm(pulumi.ComponentResource):
             after: what must be done before: the gate before the first stop.
         """
         super().__init__("spark-vllm:index:Vllm", "vllm")
-        token = secrets.ray_token is not None
-        over_ray = settings.vllm.executor is Executor.RAY and len(settings.nodes) > 1
-        files = {**(ray_files(secrets) if over_ray else {}), **serve_files(secrets)}
-        # https://docs.vllm.ai: names listed here are not copied from the driver to the other nodes.
-        files["config/ray_non_carry_over_env_vars.json"] = json.dumps(PER_NODE_ENV)
-        self.server = container.run(
-            "vllm",
-            "vllm",
-            node=head,
-            settings=settings,
-            role="serve" if over_ray else "rank",
-            command=["vllm", "serve", *serve_args(settings)],
-            env=serve_env(settings, head.settings, token=token),
-            files=files,
-            stands_on=cluster.containers,
-            generation="" if over_ray else ranks_generation(settings),
-            parent=self,
-            after=[*after, *cluster.ready, *cluster.containers],
-        )
-        url = f"http://{_local(settings.vllm.host)}:{settings.vllm.port}"
-        ready = run(
-            "ready",
-            "ready.sh",
-            node=head,
-            inputs={
-                "NODE": head.name,
-                "CONTAINER": "vllm",
-                "URL": url,
-                "WAIT": str(settings.vllm.ready_timeout),
-            },
-            triggers=[self.server.id],
-            opts=leaf.step(self, after=[self.server]),
-            timeout=settings.vllm.ready_timeout + 60,
-        )
+        self._settings = settings
+        self.server = self._serve(secrets, head, cluster, after)
+        ready = self._wait("ready", head, "vllm", [self.server], health=f"{local_url(settings)}/health")
+        # Under mp the server's own /health does not tell whether the other ranks live.
+        ranks = [
+            self._wait(f"ready-{node.name}", node, f"vllm-{node.name}", [rank, self.server])
+            for node, rank in cluster.ranks
+        ]
         self.smoke = run(
             "smoke-test",
             "smoke.sh",
@@ -80,7 +65,7 @@ class Vllm(pulumi.ComponentResource):
             inputs={
                 "NODE": head.name,
                 "CONTAINER": "vllm",
-                "URL": url,
+                "URL": local_url(settings),
                 "MODEL_JSON": json.dumps(settings.vllm.served_model_name),
                 "WAIT": str(SMOKE_SECONDS),
                 "REASONING_PARSER": settings.vllm.reasoning_parser or "",
@@ -88,16 +73,72 @@ class Vllm(pulumi.ComponentResource):
             },
             secrets={"API_KEY": secrets.api_key} if secrets.api_key is not None else None,
             triggers=[self.server.id],
-            opts=leaf.step(self, after=[ready]),
+            opts=leaf.step(self, after=[ready, *ranks]),
             timeout=2 * SMOKE_SECONDS + 30,
         )
         self.load_seconds = value(ready, "load_seconds").apply(lambda text: int(text) if text else None)
         self.endpoint = f"http://{_seen_by_operator(settings)}:{settings.vllm.port}/v1"
         self.register_outputs({"endpoint": self.endpoint, "load_seconds": self.load_seconds})
 
+    def _serve(
+        self, secrets: Secrets, head: Node, cluster: Cluster, after: Sequence[pulumi.Resource]
+    ) -> docker.Container:
+        settings = self._settings
+        env, generation = serve_env(settings, head.settings, token=secrets.ray_token is not None), ""
+        files = {**serve_files(secrets)}
+        several = len(settings.nodes) > 1
+        over_ray = several and settings.vllm.executor is Executor.RAY
+        if over_ray:
+            # https://docs.vllm.ai: names listed here are not copied from the driver to the other nodes.
+            files |= ray_files(secrets) | {
+                "config/ray_non_carry_over_env_vars.json": json.dumps(kept_on_node(settings))
+            }
+        elif several:
+            env, generation = rank_env(settings, head.settings), ranks_generation(settings)
+            files |= rank_files(secrets)
+        return container.run(
+            "vllm",
+            "vllm",
+            node=head,
+            settings=settings,
+            role="serve" if over_ray else "rank",
+            command=["vllm", "serve", *serve_args(settings)],
+            env=env,
+            files=files,
+            stands_on=cluster.containers,
+            generation=generation,
+            parent=self,
+            after=[*after, *cluster.ready, *cluster.containers],
+        )
 
-def _local(host: str) -> str:
-    return "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104
+    def _wait(
+        self,
+        name: str,
+        node: Node,
+        docker_name: str,
+        containers: Sequence[docker.Container],
+        *,
+        health: str = "",
+    ) -> remote.Command:
+        wait = self._settings.vllm.ready_timeout
+        over_ray = len(self._settings.nodes) > 1 and self._settings.vllm.executor is Executor.RAY
+        return run(
+            name,
+            "ready.sh",
+            node=node,
+            inputs={
+                "NODE": node.name,
+                "CONTAINER": docker_name,
+                "HEALTH": health,
+                "WAIT": str(wait),
+                "RAY": f"ray-{node.name}" if over_ray else "",
+                "ADDRESS": ray_address(self._settings) if over_ray else "",
+                "EXPECT": ray_members(self._settings) if over_ray else "",
+            },
+            triggers=[each.id for each in containers],
+            opts=leaf.step(self, after=containers),
+            timeout=wait + 60,
+        )
 
 
 def _seen_by_operator(settings: Settings) -> str:

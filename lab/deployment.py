@@ -48,13 +48,25 @@ class Run:
 
 @dataclass(frozen=True)
 class Deployment:
-    """A stack, where its configuration stands, and the environment of its `pulumi`."""
+    """A stack, where its configuration stands, and the environment of its `pulumi`.
+
+    Attributes:
+        lab: its nodes.
+        stack: its name.
+        environment: of every process.
+        config_file: its stack file.
+        scratch: where the events of a run are kept while it lasts.
+        root: the program.
+        agent: socket of the SSH agent; the lab's if None.
+    """
 
     lab: Lab
     stack: str
     environment: Mapping[str, str]
     config_file: Path
     scratch: Path = field(default=ROOT / ".local")
+    root: Path = ROOT
+    agent: Path | None = None
 
     def configure(self, image: str, *settings: str) -> None:
         """Create the stack if it is new, and let `discover` write its file.
@@ -69,7 +81,7 @@ class Deployment:
         if self.pulumi("stack", "select", self.stack).status:
             self.must("stack", "init", self.stack)
             # `stack init` knows no --config-file: it has put its salt into a file of the project.
-            written = ROOT / f"Pulumi.{self.stack}.yaml"
+            written = self.root / f"Pulumi.{self.stack}.yaml"
             if written != self.config_file:
                 shutil.move(written, self.config_file)
         status = self.lab.status()
@@ -83,7 +95,7 @@ class Deployment:
             *settings,
         )
         argv = [
-            str(ROOT / "bin" / "spark-vllm"),
+            str(self.root / "bin" / "spark-vllm"),
             "discover",
             "--yes",
             f"--stack={self.stack}",
@@ -110,13 +122,14 @@ class Deployment:
             self.lab.root(name, "install", "-d", "-o", USER, "-g", USER, MODEL)
             self.lab.root(name, "tar", "-x", "--no-same-owner", "-C", MODEL, stdin=archive.getvalue())
 
-    def pulumi(self, *argv: str, timeout: float = 1800, show: bool = False) -> Run:
+    def pulumi(self, *argv: str, timeout: float = 1800, show: bool = False, stdin: str | None = None) -> Run:
         """Run `pulumi` on the stack, without questions.
 
         Args:
             argv: command and options.
             timeout: seconds.
             show: whether its output goes to the terminal instead of into the result.
+            stdin: what it reads.
         """
         log = self.scratch / f"events-{os.getpid()}-{id(argv)}.json"
         options = [f"--stack={self.stack}"] if argv[0] != "stack" else []
@@ -125,10 +138,11 @@ class Deployment:
             options += ["--yes", "--skip-preview"] if argv[0] != "preview" else []
         result = subprocess.run(
             ["pulumi", *argv, *options],
-            cwd=ROOT,
+            cwd=self.root,
             env=self._env() | {"PULUMI_DEBUG_COMMANDS": "true"},
             stdout=None if show else subprocess.PIPE,
             stderr=None if show else subprocess.STDOUT,
+            input=stdin,
             text=True,
             timeout=timeout,
             check=False,
@@ -159,8 +173,20 @@ class Deployment:
         run = self.must("config", "get", "apiKey", f"--config-file={self.config_file}")
         return run.output.strip()
 
+    def set_secret(self, key: str, value: str) -> None:
+        """Give a secret of the stack another value.
+
+        Raises:
+            LabError: `pulumi` did not take it.
+        """
+        options = ("--secret", f"--config-file={self.config_file}")
+        run = self.pulumi("config", "set", key, *options, stdin=value)
+        if run.status:
+            raise LabError(f"{key} was not set: {run.output}")
+
     def _env(self) -> dict[str, str]:
-        return {**os.environ, **self.environment, "SSH_AUTH_SOCK": str(self.lab.agent_socket)}
+        agent = self.agent or self.lab.agent_socket
+        return {**os.environ, **self.environment, "SSH_AUTH_SOCK": str(agent)}
 
 
 def _events(log: Path) -> tuple[Event, ...]:

@@ -13,8 +13,8 @@ from xdist.scheduler import LoadScopeScheduling
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
 
-LONGEST_FIRST = ("real", "deployment", "lab", "engine", "images")
-OWN_NODES = {"test_vllm.py": "real"}
+LONGEST_FIRST = ("real", "deployment", "trio", "lab", "engine", "images")
+OWN_NODES = {"test_vllm.py": "real", "test_nodes.py": "trio"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ranks.get(group(item.nodeid), len(ranks)))
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:  # noqa: ANN401 - as the hook
     """Keep the tests that share the nodes of a lab in one process."""
     return Groups(config, log)
 

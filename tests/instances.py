@@ -13,7 +13,7 @@ from lab.record import default_name
 from lab.shell import LabError
 
 
-def fresh(suffix: str) -> Iterator[Lab]:
+def fresh(suffix: str, workers: int = 1) -> Iterator[Lab]:
     """Bring an instance of this clone up anew, and take it down unless SPARK_LAB_KEEP=1."""
     try:
         require_machine()
@@ -21,7 +21,7 @@ def fresh(suffix: str) -> Iterator[Lab]:
         pytest.skip(f"no lab on this machine: {error}")
     instance = Lab(f"{default_name()}-{suffix}")
     instance.down()
-    instance.up()
+    instance.up(workers)
     yield instance
     if os.environ.get("SPARK_LAB_KEEP") != "1":
         instance.down()

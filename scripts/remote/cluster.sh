@@ -5,7 +5,7 @@
 main() {
   local status=0
   docker exec "$CONTAINER" python3 /spark/ray_nodes.py \
-    --address "$ADDRESS" --expect "$EXPECT" --gpus 1 --stable 3 --timeout "$WAIT" || status=$?
+    --address "$ADDRESS" --expect "$EXPECT" --drain --gpus 1 --stable 3 --timeout "$WAIT" || status=$?
   if ((status != 0)); then
     say "$NODE: last lines of $CONTAINER:"
     docker logs --tail 15 "$CONTAINER" >&2 || true

@@ -7,6 +7,7 @@ set -euo pipefail
 role=$1
 shift
 attempts_file=/spark/attempts
+patience=20
 
 say() { printf 'spark-vllm: %s\n' "$*" >&2; }
 
@@ -37,24 +38,50 @@ wait_for_port() {
   done
 }
 
+wait_for_ray() {
+  wait_for_port "$RAY_ADDRESS"
+  python3 /spark/ray_nodes.py --address "$RAY_ADDRESS" --expect "$SPARK_RAY_NODES" --stable 1 --timeout 600 &
+  wait "$!" || {
+    say "not all Ray nodes are there yet; Docker starts this container again"
+    exit 75
+  }
+}
+
+# Under mp every rank holds on to the others, from before its start to its end.
+wait_for_ranks() {
+  rm -f /spark/together
+  python3 /spark/ranks.py &
+  lifeline=$!
+  until [[ -e /spark/together ]]; do
+    kill -0 "$lifeline" 2>/dev/null || exit 75
+    sleep 0.2
+  done
+}
+
 wait_for_peers() {
   [[ -z ${SPARK_WAIT_FOR-} ]] || wait_for_port "$SPARK_WAIT_FOR"
-  if [[ -n ${SPARK_RAY_NODES-} ]]; then
-    wait_for_port "$RAY_ADDRESS"
-    python3 /spark/ray_nodes.py --address "$RAY_ADDRESS" --expect "$SPARK_RAY_NODES" --stable 1 --timeout 600 || {
-      say "not all Ray nodes are there yet; Docker starts this container again"
-      exit 75
-    }
-  fi
+  [[ -z ${SPARK_RAY_NODES-} ]] || wait_for_ray
+  [[ -z ${SPARK_RANKS-} ]] || wait_for_ranks
 }
 
 clear_leftovers() {
   case $role in
     # The first container of its node: /tmp is its own, and what lies there belonged to the dead.
-    ray | rank) find /tmp -mindepth 1 -delete 2>/dev/null || true ;;
+    ray) find /tmp -mindepth 1 -delete 2>/dev/null || true ;;
+    # So is this one, but while Ray is left for mp its head is the last to go.
+    rank) find /tmp -mindepth 1 -maxdepth 1 ! -name ray -exec rm -rf {} + 2>/dev/null || true ;;
     # Shares /tmp with Ray; only vLLM's own sockets, named by UUID, are left by an earlier server.
     *) find /tmp -maxdepth 1 -type s -name '????????-????-????-????-????????????' -delete 2>/dev/null || true ;;
   esac
+}
+
+# A server that has lost a rank may not end by itself.
+end_without_the_others() {
+  kill -TERM "$child" 2>/dev/null || true
+  {
+    sleep "$patience"
+    kill -KILL "$child" 2>/dev/null || true
+  } </dev/null >/dev/null 2>&1 &
 }
 
 read_attempts
@@ -64,11 +91,13 @@ if ((count >= SPARK_ATTEMPTS)); then
 fi
 read_secrets
 child=
+lifeline=
+alone=
 stopped=
-trap 'stopped=1; [[ -z $child ]] || kill -TERM "$child" 2>/dev/null || true' TERM INT
+# What is waited for ends with a stop at once; vLLM and Ray are told, and waited for.
+trap 'stopped=1; [[ -n $child ]] || exit 143; kill -TERM "$child" 2>/dev/null || true' TERM INT
 clear_leftovers
 wait_for_peers
-[[ -z $stopped ]] || exit 143
 
 count=$((count + 1))
 write_attempts "$count"
@@ -82,10 +111,20 @@ child=$!
 status=0
 while :; do
   status=0
-  wait "$child" || status=$?
+  wait -n "$child" ${lifeline:+"$lifeline"} || status=$?
   kill -0 "$child" 2>/dev/null || break
+  if [[ -n $lifeline ]] && ! kill -0 "$lifeline" 2>/dev/null; then
+    lifeline=
+    alone=1
+    end_without_the_others
+  fi
 done
+[[ -z $lifeline ]] || kill "$lifeline" 2>/dev/null || true
 [[ -z $stopped ]] || exit 143
-say "$role ended with status $status"
+if [[ -n $alone ]]; then
+  say "$role was stopped: it cannot go on without the others"
+else
+  say "$role ended with status $status"
+fi
 ((status != 0)) || status=1
 exit "$status"

@@ -4,19 +4,20 @@
 
 main() {
   local authorized=$HOME/.ssh/authorized_keys
-  local receiver=$HOME/.local/share/spark-vllm/$KEY.sh
+  # Named by the node too: a machine that was renamed is both for a while, the new before the old one goes.
+  local mark=$KEY/$NODE receiver=$HOME/.local/share/spark-vllm/$KEY-$NODE.sh
   install -d -m 700 "$HOME/.ssh"
   mkdir -p "${receiver%/*}"
   touch "$authorized"
   chmod 600 "$authorized"
   local others
-  others=$(grep -vF " $KEY" "$authorized" || true)
+  others=$(awk -v mark="$mark" '$NF != mark' "$authorized")
   case ${1-} in
     apply)
       printf '%s' "$RECEIVER" >"$receiver.new"
       chmod 700 "$receiver.new"
       mv "$receiver.new" "$receiver"
-      others+=${others:+$'\n'}"from=\"$FROM\",restrict,command=\"$receiver\" $PUBLIC_KEY $KEY"
+      others+=${others:+$'\n'}"from=\"$FROM\",restrict,command=\"$receiver\" $PUBLIC_KEY $mark"
       ;;
     remove) rm -f "$receiver" ;;
     *) fail "fabric-peer: apply or remove" ;;

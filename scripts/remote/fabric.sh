@@ -4,7 +4,7 @@
 
 # peer VERB [ARGUMENT...]: ask the receiver
 peer() {
-  ssh -F none -i "$HOME/.ssh/$KEY" -o IdentitiesOnly=yes -o BatchMode=yes -o ConnectTimeout=10 \
+  ssh -F none -p "${PEER_PORT:-22}" -i "$HOME/.ssh/$KEY" -o IdentitiesOnly=yes -o BatchMode=yes -o ConnectTimeout=10 \
     -o StrictHostKeyChecking=yes -o UserKnownHostsFile=/dev/null -o GlobalKnownHostsFile=/dev/null \
     -o HostKeyAlgorithms=ssh-ed25519 -o HostKeyAlias="$PEER" -o LogLevel=ERROR -o Compression=no \
     -o "KnownHostsCommand=/bin/echo $PEER $PEER_HOST_KEY" -o ServerAliveInterval=15 \

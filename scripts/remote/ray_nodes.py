@@ -1,4 +1,4 @@
-"""Wait until a Ray cluster has exactly the expected nodes: runs inside a container with Ray.
+"""Wait until a Ray cluster has exactly the expected nodes, and drain others: runs in a container with Ray.
 
 Asks Ray's control store as `ray status` does: a driver (`ray.init`) would make Ray start workers, and hangs
 for minutes where there is no head yet. Prints `nodes=` and `gpus=`. Status 4: not in time, words on stderr.
@@ -13,12 +13,24 @@ import socket
 import sys
 import threading
 import time
-from typing import Any, NoReturn
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 TIMED_OUT = 4
 ALIVE = 0  # GcsNodeInfo.GcsNodeState.ALIVE
 POLL_SECONDS = 1.0
 REPORT_SECONDS = 5.0
+
+
+@dataclass
+class Member:
+    """A place in the cluster; what came back to it after a crash may be listed twice for a while."""
+
+    gpus: float = 0
+    node_ids: list[bytes] = field(default_factory=list)
 
 
 class Control:
@@ -29,8 +41,8 @@ class Control:
         self._address = address
         self._client: Any = None
 
-    def alive(self) -> dict[str, float]:
-        """GPUs by address of the nodes that are alive; several on one address count as one.
+    def alive(self) -> dict[str, Member]:
+        """The nodes that are alive, by `name@address`.
 
         Raises:
             Exception: There is no head, or it refuses the token.
@@ -44,29 +56,42 @@ class Control:
         except Exception:
             self._client = None
             raise
-        gpus: dict[str, float] = {}
+        members: dict[str, Member] = {}
         for node in nodes:
             if node.state == ALIVE:
-                address = str(node.node_manager_address)
-                gpus[address] = gpus.get(address, 0.0) + float(node.resources_total.get("GPU", 0.0))
-        return gpus
+                member = members.setdefault(f"{node.node_name}@{node.node_manager_address}", Member())
+                member.gpus += float(node.resources_total.get("GPU", 0.0))
+                member.node_ids.append(node.node_id)
+        return members
+
+    def drain(self, members: Iterable[Member]) -> None:
+        """Let nodes end in order, busy or not, as Ray's autoscaler does before it takes a machine away.
+
+        `ray start --block` takes such an end for wanted: it goes on blocking, and nothing joins again.
+
+        Raises:
+            Exception: There is no head any more.
+        """
+        self._client.drain_nodes([node_id for member in members for node_id in member.node_ids], timeout=5)
 
 
-def shortfall(alive: dict[str, float], expected: list[str], gpus: float) -> str:
+def shortfall(alive: dict[str, Member], options: argparse.Namespace) -> str:
     """What keeps the cluster from being the expected one.
 
     Returns:
         One line, or nothing.
     """
-    present = [address for address in expected if address in alive]
+    expected = options.expect.split(",")
+    present = [name for name in expected if name in alive]
     faults = []
-    if missing := [address for address in expected if address not in alive]:
+    missing = [name for name in expected if name not in alive]
+    if missing and not options.missing_ok:
         faults.append(f"missing {', '.join(missing)}")
     if strangers := sorted(set(alive) - set(expected)):
         faults.append(f"not expected {', '.join(strangers)}")
-    if poor := [address for address in present if alive[address] < gpus]:
+    if poor := [name for name in present if alive[name].gpus < options.gpus]:
         faults.append(
-            "too few GPUs " + ", ".join(f"{address} ({alive[address]:g} of {gpus:g})" for address in poor)
+            "too few GPUs " + ", ".join(f"{name} ({alive[name].gpus:g} of {options.gpus:g})" for name in poor)
         )
     return f"{len(present)} of {len(expected)} nodes, {', '.join(faults)}" if faults else ""
 
@@ -77,9 +102,13 @@ def wait(control: Control, options: argparse.Namespace) -> None:
     expected = options.expect.split(",")
     complete_since: float | None = None
     while True:
+        alive: dict[str, Member] = {}
         try:
             alive = control.alive()
-            fault = shortfall(alive, expected, options.gpus)
+            fault = shortfall(alive, options)
+            strangers = [alive[name] for name in set(alive) - set(expected)]
+            if strangers and options.drain:
+                control.drain(strangers)
         except Exception as error:  # noqa: BLE001
             fault = f"no answer from the Ray head at {options.address}: {first_line(error)}"
         now = time.monotonic()
@@ -88,7 +117,8 @@ def wait(control: Control, options: argparse.Namespace) -> None:
         elif complete_since is None:
             complete_since = now
         if complete_since is not None and now - complete_since >= options.stable:
-            print(f"nodes={','.join(expected)}\ngpus={sum(alive.values()):g}", flush=True)
+            gpus = sum(member.gpus for member in alive.values())
+            print(f"nodes={','.join(sorted(alive))}\ngpus={gpus:g}", flush=True)
             return
         state.report(fault or f"{len(expected)} of {len(expected)} nodes, watching that they stay")
         time.sleep(POLL_SECONDS)
@@ -131,9 +161,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--address", required=True, help="the head, host:port")
-    parser.add_argument("--expect", required=True, help="the nodes' addresses, separated by commas")
-    parser.add_argument("--gpus", type=float, default=1, help="that each must have")
-    parser.add_argument("--stable", type=float, default=5, metavar="SECONDS")
+    parser.add_argument("--expect", required=True, help="the nodes, as name@address, separated by commas")
+    parser.add_argument("--gpus", type=float, default=0, help="that each must have")
+    parser.add_argument("--stable", type=float, default=0, metavar="SECONDS")
+    parser.add_argument("--drain", action="store_true", help="let those end that are not expected")
+    parser.add_argument("--missing-ok", action="store_true", help="do not wait for those that are not there")
     parser.add_argument("--timeout", type=float, required=True, metavar="SECONDS")
     options = parser.parse_args()
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")

@@ -1,6 +1,8 @@
 # shellcheck shell=bash
-# On the head: wait until the server has loaded the model and answers; stop at once when it dies.
-: "${NODE:?}" "${CONTAINER:?}" "${URL:?}" "${WAIT:?}"
+# Wait until this node's part of the server has loaded; stop at once when it dies.
+# HEALTH: the server's URL to ask; empty for a rank, whose entry script is told by rank 0.
+# RAY, ADDRESS, EXPECT: the head's Ray container, its address and its members; empty without Ray.
+: "${NODE:?}" "${CONTAINER:?}" "${HEALTH?}" "${WAIT:?}" "${RAY?}" "${ADDRESS?}" "${EXPECT?}"
 
 state() { docker inspect --format '{{.State.Status}} {{.State.ExitCode}} {{.RestartCount}}' "$CONTAINER" 2>/dev/null || echo 'gone 0 0'; }
 
@@ -10,17 +12,42 @@ died() {
   exit 1
 }
 
+# A new server must not have been started again; a rank may have been, when the server before it went away.
+has_failed() {
+  if [[ -n $HEALTH ]]; then
+    (($1 > 0))
+  else
+    docker logs --since "$began" "$CONTAINER" 2>&1 | grep -qE '^spark-vllm: (lost |.* ended with status)'
+  fi
+}
+
+is_ready() {
+  if [[ -n $HEALTH ]]; then
+    curl -fsS -o /dev/null --max-time 5 "$HEALTH" 2>/dev/null
+  else
+    docker exec "$CONTAINER" test -e /spark/ready 2>/dev/null
+  fi
+}
+
+# A node that left the settings keeps its container to the end of `up`, and may have come back with it.
+drain() {
+  timeout 30 docker exec "$RAY" python3 /spark/ray_nodes.py \
+    --address "$ADDRESS" --expect "$EXPECT" --drain --missing-ok --timeout 20 >/dev/null || true
+}
+
 main() {
-  local status code restarts seen='' line
+  local status code restarts seen='' line began started
+  began=$(date -u +%Y-%m-%dT%H:%M:%S.%NZ)
   while :; do
     read -r status code restarts < <(state)
     [[ $status == running || $status == restarting ]] || died "is $status (exit status $code)"
-    ((restarts == 0)) || died "has ended and was started again by Docker"
-    if curl -fsS -o /dev/null --max-time 5 "$URL/health" 2>/dev/null; then
-      break
-    fi
-    ((SECONDS < WAIT)) || died "did not answer within $WAIT s (vllm.readyTimeout)"
+    ! has_failed "$restarts" || died "has ended and was started again by Docker"
+    ! is_ready || break
+    ((SECONDS < WAIT)) || died "was not ready within $WAIT s (vllm.readyTimeout)"
     line=$(docker logs --tail 1 "$CONTAINER" 2>&1 | tr '\r' '\n' | tail -n 1 | cut -c1-160)
+    if [[ -n $RAY && $line == *', not expected '* ]]; then
+      drain
+    fi
     if [[ $line != "$seen" ]]; then
       seen=$line
       say "${SECONDS}s $line"
@@ -29,7 +56,6 @@ main() {
     fi
     sleep 0.5
   done
-  local started
   started=$(date -d "$(docker inspect --format '{{.State.StartedAt}}' "$CONTAINER")" +%s)
   emit load_seconds "$(($(date +%s) - started))"
 }

@@ -15,12 +15,15 @@ from components.commandline import (
     environment,
     fabric_env,
     flags,
+    kept_on_node,
+    rank_env,
     ray_args,
     ray_env,
     serve_args,
     serve_env,
 )
 from components.remote import compose, text
+from components.settings import OWNED_RAY_FLAGS
 from tests import samples
 
 
@@ -82,6 +85,59 @@ def test_ray_is_told_its_address_on_every_node() -> None:
     assert "--head" not in worker
 
 
+def test_ray_is_held_small_and_to_fixed_ports_on_every_node() -> None:
+    settings = samples.settings(ray={"objectStoreMemory": 2**30})
+    for node in settings.nodes:
+        args = ray_args(settings, node)
+        assert "--object-store-memory=1073741824" in args
+        for flag in (
+            "node-name",
+            "node-manager-port",
+            "object-manager-port",
+            "runtime-env-agent-port",
+            "dashboard-agent-grpc-port",
+            "dashboard-agent-listen-port",
+            "metrics-export-port",
+            "min-worker-port",
+            "max-worker-port",
+        ):
+            assert [each for each in args if each.startswith(f"--{flag}=")], flag
+            assert flag in OWNED_RAY_FLAGS, "a second value would win"
+        # 32768 and above are handed out by Linux at random.
+        ports = [int(each.rpartition("=")[2]) for each in args if "-port=" in each]
+        assert len(set(ports)) == len(ports)
+        assert max(ports) < 32768
+
+
+def test_a_nodes_own_values_stay_on_it() -> None:
+    configuration = samples.config()
+    configuration["nodes"][1]["env"] = {"NCCL_DEBUG": "INFO"}
+    settings = samples.settings(nodes=configuration["nodes"])
+    kept = kept_on_node(settings)
+    own = [fabric_env(node) for node in settings.nodes]
+    differing = {name for name in own[0] if own[0][name] != own[1].get(name)}
+    assert differing <= set(kept)
+    assert {"GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "VLLM_HOST_IP"} <= set(kept)
+    assert "NCCL_DEBUG" in kept
+    assert "NCCL_DEBUG" not in kept_on_node(samples.settings())
+    with pytest.raises(ValueError, match="VLLM_CONFIG_ROOT is not set here"):
+        samples.settings(vllm={"servedModelName": "t", "env": {"VLLM_CONFIG_ROOT": "/elsewhere"}})
+
+
+def test_the_ranks_of_mp_know_each_other() -> None:
+    settings = samples.settings(vllm={"servedModelName": "tiny", "executor": "mp"})
+    head, worker = (rank_env(settings, node) for node in settings.nodes)
+    assert (head["SPARK_RANK"], worker["SPARK_RANK"]) == ("0", "1")
+    assert head["SPARK_RANKS"] == worker["SPARK_RANKS"] == "head,worker"
+    assert head["SPARK_LIFELINE"] == worker["SPARK_LIFELINE"] == "192.168.200.12:6386"
+    assert head["SPARK_GENERATION"] == worker["SPARK_GENERATION"]
+    assert head["SPARK_HEALTH"] == "http://127.0.0.1:8000/health"
+    renamed = samples.config(vllm={"servedModelName": "tiny", "executor": "mp"})
+    renamed["nodes"][1]["name"] = "spare"
+    other = samples.settings(nodes=renamed["nodes"], vllm=renamed["vllm"])
+    assert rank_env(other, other.head)["SPARK_GENERATION"] != head["SPARK_GENERATION"]
+
+
 def test_each_node_has_its_own_addresses_and_interfaces() -> None:
     configuration = samples.config()
     configuration["nodes"][1]["rails"][0] |= {"interface": "enp1s0f1np1", "rdmaDevice": "rocep1s0f1"}
@@ -115,9 +171,8 @@ def test_the_head_waits_for_nobody_and_the_worker_for_the_head() -> None:
     settings = samples.settings()
     assert "SPARK_WAIT_FOR" not in ray_env(settings, settings.head, token=False)
     assert ray_env(settings, settings.workers[0], token=False)["SPARK_WAIT_FOR"] == "192.168.200.12:6379"
-    assert (
-        serve_env(settings, settings.head, token=False)["SPARK_RAY_NODES"] == "192.168.200.12,192.168.200.13"
-    )
+    expected = "head@192.168.200.12,worker@192.168.200.13"
+    assert serve_env(settings, settings.head, token=False)["SPARK_RAY_NODES"] == expected
 
 
 def test_one_node_knows_nothing_of_ray() -> None:

@@ -55,7 +55,42 @@ def test_arguments_are_checked_before_anything_is_changed(pair: Graph) -> None:
 def test_what_is_slow_runs_side_by_side(pair: Graph) -> None:
     assert "Command model-worker" not in pair.needs("Command image-worker")
     assert "Command image-worker" not in pair.needs("Command model-worker")
-    assert "Command link-worker" not in pair.needs("Command link-head")
+    trio = deploy(trio_config())
+    assert "Command link-worker" not in trio.needs("Command link-worker2")
+    assert "Command link-worker2" not in trio.needs("Command link-worker")
+    assert "Container worker" not in trio.needs("Container worker2")
+
+
+def trio_config(**changes: object) -> samples.Config:
+    vllm = {"servedModelName": "tiny", "pipelineParallelSize": 3, **changes}
+    return samples.config(3, vllm=vllm)
+
+
+def test_the_heads_link_check_stands_for_all(pair: Graph) -> None:
+    assert "Command link-worker" in pair.needs("Command link-head")
+
+
+def test_who_left_is_drained_before_a_workers_container_and_the_check(pair: Graph) -> None:
+    drain = "Command drain"
+    assert HEAD in pair.needs(drain)
+    assert drain in pair.needs(WORKER)
+    assert drain in pair.needs("Command cluster-check")
+    stdin = pair[drain].inputs["stdin"]
+    assert "EXPECT=head@192.168.200.12,worker@192.168.200.13\n" in stdin
+    assert "--drain --missing-ok" in stdin
+
+
+def test_the_graph_grows_no_faster_than_the_nodes() -> None:
+    for executor in ("ray", "mp"):
+        resources, edges = zip(*(size_of(executor, nodes) for nodes in (4, 8, 16)), strict=True)
+        assert resources[2] - resources[1] == 2 * (resources[1] - resources[0])
+        assert edges[2] - edges[1] == 2 * (edges[1] - edges[0])
+
+
+def size_of(executor: str, nodes: int) -> tuple[int, int]:
+    configuration = samples.config(nodes, vllm={"servedModelName": "tiny", "executor": executor})
+    resources = deploy(configuration, preview=True).resources.values()
+    return len(resources), sum(len(each.dependencies) for each in resources)
 
 
 def test_ray_stands_before_vllm_and_the_proof_comes_last(pair: Graph) -> None:
@@ -210,6 +245,21 @@ def test_under_mp_the_workers_container_is_the_same_resource(ranks: Graph, pair:
     assert "--headless" in ranks[WORKER].inputs["command"]
     assert WORKER in ranks.needs(VLLM)
     assert "Command cluster-check" not in ranks.resources
+    assert "Command drain" not in ranks.resources
+
+
+def test_under_mp_every_rank_is_waited_for_and_holds_on_to_the_others(ranks: Graph, pair: Graph) -> None:
+    assert {"Command ready", "Command ready-worker"} <= ranks.needs("Command smoke-test")
+    assert {WORKER, VLLM} <= ranks.needs("Command ready-worker")
+    assert "Command ready-worker" not in pair.resources
+    for key in (WORKER, VLLM):
+        assert "/spark/ranks.py" in json.dumps(ranks[key].inputs["uploads"])
+        assert "SPARK_LIFELINE=192.168.200.12:6386" in ranks[key].inputs["envs"]
+    assert "6386 the ranks' lifeline" in _clear(ranks["Command ready-to-stop-head"].inputs["stdin"])
+
+
+def _clear(stdin: str) -> str:
+    return stdin.replace("'\"'\"'", "'")
 
 
 @pytest.mark.parametrize(
@@ -218,8 +268,10 @@ def test_under_mp_the_workers_container_is_the_same_resource(ranks: Graph, pair:
         lambda config: config["vllm"].update({"args": {"max-num-seqs": 3}}),
         lambda config: config["nodes"][0].update({"env": {"A": "1"}}),
         lambda config: config["nodes"][1].update({"env": {"A": "1"}}),
+        lambda config: config["vllm"].update({"servedModelName": "other"}),
+        lambda config: config["nodes"][1].update({"name": "spare"}),
     ],
-    ids=["a flag", "env of rank 0", "env of rank 1"],
+    ids=["a flag", "env of rank 0", "env of rank 1", "served name", "a name"],
 )
 def test_under_mp_every_rank_follows_any_ranks_change(
     ranks: Graph, change: Callable[[samples.Config], None]
@@ -227,8 +279,9 @@ def test_under_mp_every_rank_follows_any_ranks_change(
     changed = samples.config(vllm={"servedModelName": "tiny", "executor": "mp"})
     change(changed)
     after = deploy(changed)
-    for key in (WORKER, VLLM):
-        assert after[key].inputs["logOpts"]["tag"] != ranks[key].inputs["logOpts"]["tag"]
+    worker = next(key for key in after.resources if key in (WORKER, "Container spare"))
+    for key, before in ((worker, WORKER), (VLLM, VLLM)):
+        assert after[key].inputs["logOpts"]["tag"] != ranks[before].inputs["logOpts"]["tag"]
         assert API_KEY in json.dumps(after[key].inputs["uploads"])
 
 

@@ -49,3 +49,14 @@ def test_what_is_sent_goes_through_the_door_to_the_pinned_host(three: Graph) -> 
 
 def test_one_node_has_no_key() -> None:
     assert not any(name.startswith("fabric") for name in deploy(samples.config(1)).of_type("Command"))
+
+
+def test_another_ssh_port_is_used_but_no_reason_to_send_again(three: Graph) -> None:
+    changed = samples.config(3)
+    changed["nodes"][2]["ssh"]["port"] = 2222
+    sent, before = deploy(changed)["Command image-worker2"], three["Command image-worker2"]
+    assert "PEER_PORT=2222\n" in sent.inputs["stdin"]
+    assert sent.inputs["triggers"] == before.inputs["triggers"]
+    # Without the head in between it is the operator's own way, by a forwarded port perhaps.
+    del changed["nodes"][2]["ssh"]["jump"]
+    assert "PEER_PORT=22\n" in deploy(changed)["Command image-worker2"].inputs["stdin"]

@@ -21,7 +21,13 @@ def lab() -> Iterator[Lab]:
 @pytest.fixture(scope="session")
 def pair(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     """The stub image on the head and its worker."""
-    deployment = stack_on(lab, tmp_path_factory.mktemp("pair"))
+    return configured(stack_on(lab, tmp_path_factory.mktemp("pair")))
+
+
+def configured(deployment: Deployment, *settings: str) -> Deployment:
+    """A stack with the stub image on all nodes of its lab; not up yet."""
+    lab = deployment.lab
     deployment.put_model(fake_model())
-    deployment.configure(lab.push(stub(lab.outer)), "vllm.env={}", "vllm.args={max-model-len: 512}")
+    image = lab.push(stub(lab.outer))
+    deployment.configure(image, "vllm.env={}", "vllm.args={max-model-len: 512}", *settings)
     return deployment

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,13 @@ from lab.environment import environment
 from lab.instance import Lab
 
 CONTAINER = "docker:index/container:Container"
+COMMAND = "command:remote:Command"
 Config = dict[str, Any]
 Edit = Callable[[Config], None]
+Waves = Sequence[str | set[str]]
+"""Steps in their order; those of a set come side by side."""
+_settled: dict[Path, tuple[str, dict[str, tuple[str, str]]]] = {}
+"""The stack files whose deployments are as they say: what they said, and the containers."""
 _YAML = YAML()
 
 
@@ -67,11 +72,89 @@ def replaced(run: Run) -> list[str]:
     ]
 
 
+def settle(deployment: Deployment) -> Deployment:
+    """Bring a stack up as its file says, unless a test has left it so and no other has touched it since."""
+    if _settled.get(deployment.config_file) != _look(deployment):
+        deployment.must("up", "--refresh")
+        _settled[deployment.config_file] = _look(deployment)
+    return deployment
+
+
+def _look(deployment: Deployment) -> tuple[str, dict[str, tuple[str, str]]]:
+    return deployment.config_file.read_text(), containers(deployment)
+
+
+def restarts(
+    deployment: Deployment, change: Callable[[Deployment], None], expected: Waves, *, refresh: bool = False
+) -> Run:
+    """Change something and bring the stack up: exactly what is expected is replaced, and preview said so.
+
+    Args:
+        deployment: A stack that is up.
+        change: Of its file, a secret or a node.
+        expected: What happens to containers.
+        refresh: Whether the nodes are looked at, as drift needs it.
+
+    Returns:
+        What `up` did.
+    """
+    options = ("--refresh",) if refresh else ()
+    before = containers(deployment)
+    _settled.pop(deployment.config_file, None)
+    change(deployment)
+    previewed = replaced(deployment.must("preview", *options))
+    run = deployment.must("up", *options)
+    steps = replaced(run)
+    assert_waves(steps, expected)
+    assert sorted(previewed) == sorted(steps), "preview has said something else"
+    after = containers(deployment)
+    touched = {step.partition(" ")[2] for step in steps}
+    created = {step.removeprefix("create ") for step in steps if step.startswith("create ")}
+    kept = {name for name in before if logical(name) not in touched}
+    assert {name: after.get(name) for name in kept} == {name: before[name] for name in kept}
+    assert {logical(name) for name in after if name not in kept} == created
+    assert not {facts for name, facts in after.items() if name not in kept} & set(before.values())
+    again = deployment.pulumi("preview", "--expect-no-changes", *options)
+    assert again.status == 0, again.output
+    _settled[deployment.config_file] = _look(deployment)
+    return run
+
+
+def by(change: Edit) -> Callable[[Deployment], None]:
+    """A change of the stack file."""
+    return lambda deployment: edit(deployment, change)
+
+
+def logical(name: str) -> str:
+    """A container's name in Pulumi: vllm, or that of its node."""
+    return name.removeprefix("ray-").removeprefix("vllm-")
+
+
+def assert_waves(steps: Sequence[str], expected: Waves) -> None:
+    """Assert that steps came in the expected order."""
+    rest = list(steps)
+    for wave in expected:
+        names = {wave} if isinstance(wave, str) else wave
+        assert set(rest[: len(names)]) == names, (list(steps), expected)
+        del rest[: len(names)]
+    assert rest == [], (list(steps), expected)
+
+
+def position(run: Run, name: str, *ops: str) -> int:
+    """Where among the events a container or a step was dealt with."""
+    return next(
+        place
+        for place, event in enumerate(run.events)
+        if event.name == name and event.op in ops and event.type in (CONTAINER, COMMAND)
+    )
+
+
 def unchanged(deployment: Deployment) -> None:
     """Assert that neither the program nor the nodes differ from the state."""
     for options in ((), ("--refresh",)):
         run = deployment.pulumi("preview", "--expect-no-changes", *options)
         assert run.status == 0, run.output
+    _settled[deployment.config_file] = _look(deployment)
 
 
 def ask(deployment: Deployment, *, key: str | None = None) -> httpx.Response:

@@ -1,21 +1,54 @@
-"""What restarts: each row of the table on the real engine, with the stub image."""
+"""What restarts: each row of the README's table on the real engine, with the stub image."""
 
 from __future__ import annotations
 
 import itertools
+import secrets
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from lab.deployment import Deployment
-from tests.deployment.stack import Config, Edit, ask, containers, edit, replaced, unchanged
+from lab.deployment import ROOT, Deployment
+from lab.images import stub
+from tests.deployment.stack import (
+    Config,
+    Waves,
+    ask,
+    by,
+    containers,
+    edit,
+    position,
+    replaced,
+    restarts,
+    settle,
+    unchanged,
+)
 
 pytestmark = pytest.mark.lab
 
 ALL_OF_RAY = ["delete vllm", "delete worker", "delete head", "create head", "create worker", "create vllm"]
 WORKER_AND_VLLM = ["delete vllm", "delete worker", "create worker", "create vllm"]
 VLLM = ["delete vllm", "create vllm"]
-DOCKER_NAMES = {"head": "ray-head", "worker": "ray-worker", "vllm": "vllm"}
-TURNS = 5
+TURNS = 2
+"""Of what has an order: it must not be a matter of luck."""
+
+SERVER = pytest.mark.row("a vLLM flag, served name, parser, API key, serve-only env", "vllm")
+WORKER = pytest.mark.row("env or flag of one Ray worker", "that worker, vllm")
+HEAD = pytest.mark.row("env or flag of the Ray head, Ray port, Ray token", "all of Ray, vllm")
+DEAD_WORKER = pytest.mark.row("a worker's container died (`up --refresh`)", "that worker, vllm")
+DEAD_HEAD = pytest.mark.row("the Ray head's container died (`up --refresh`)", "all of Ray, vllm")
+DEAD_VLLM = pytest.mark.row("vllm's container died (`up --refresh`)", "vllm")
+NOTHING = pytest.mark.row(
+    "SSH port or jump, the operator's key or machine, comments or the order of keys in the stack file, "
+    "a new version of this program with the same meaning",
+    "no container; connections and Commands may show as updated, and run nothing",
+)
 
 counter = itertools.count(1)
 
@@ -23,8 +56,7 @@ counter = itertools.count(1)
 @pytest.fixture
 def deployed(pair: Deployment) -> Deployment:
     """The pair, as its stack file says."""
-    pair.must("up", "--refresh")
-    return pair
+    return settle(pair)
 
 
 def a_vllm_flag(config: Config) -> None:
@@ -39,72 +71,169 @@ def the_served_name(config: Config) -> None:
     config["vllm"]["servedModelName"] = "tiny" if config["vllm"]["servedModelName"] != "tiny" else "small"
 
 
+def a_parser(config: Config) -> None:
+    config["vllm"]["reasoningParser"] = "qwen3"
+
+
 def env_of_one_worker(config: Config) -> None:
     config["nodes"][1]["env"] = {"NCCL_DEBUG": f"INFO{next(counter)}"}
+
+
+def a_flag_of_one_worker(config: Config) -> None:
+    config["nodes"][1]["rayArgs"] = {"num-cpus": 2 + next(counter)}
 
 
 def env_of_the_head(config: Config) -> None:
     config["nodes"][0]["env"] = {"NCCL_DEBUG": f"INFO{next(counter)}"}
 
 
+def a_flag_of_the_head(config: Config) -> None:
+    config["nodes"][0]["rayArgs"] = {"num-cpus": 2 + next(counter)}
+
+
 def the_ray_port(config: Config) -> None:
     config["ray"] = {"port": 6390 + next(counter)}
 
 
-# The number of turns: the order of replacements must not be a matter of luck.
+def another(key: str) -> Callable[[Deployment], None]:
+    return lambda deployment: deployment.set_secret(key, secrets.token_hex(24))
+
+
 ROWS = [
-    pytest.param(a_vllm_flag, VLLM, TURNS, id="a vLLM flag"),
-    pytest.param(the_served_name, VLLM, 2, id="served name"),
-    pytest.param(a_serve_only_variable, VLLM, 1, id="serve-only env"),
-    pytest.param(env_of_one_worker, WORKER_AND_VLLM, TURNS, id="env of one Ray worker"),
-    pytest.param(env_of_the_head, ALL_OF_RAY, TURNS, id="env of the Ray head"),
-    pytest.param(the_ray_port, ALL_OF_RAY, 1, id="Ray port"),
+    pytest.param(by(a_vllm_flag), VLLM, TURNS, id="a vLLM flag", marks=SERVER),
+    pytest.param(by(the_served_name), VLLM, 1, id="served name", marks=SERVER),
+    pytest.param(by(a_parser), VLLM, 1, id="parser", marks=SERVER),
+    pytest.param(by(a_serve_only_variable), VLLM, 1, id="serve-only env", marks=SERVER),
+    pytest.param(by(env_of_one_worker), WORKER_AND_VLLM, TURNS, id="env of one Ray worker", marks=WORKER),
+    pytest.param(by(a_flag_of_one_worker), WORKER_AND_VLLM, 1, id="flag of one Ray worker", marks=WORKER),
+    pytest.param(by(env_of_the_head), ALL_OF_RAY, TURNS, id="env of the Ray head", marks=HEAD),
+    pytest.param(by(a_flag_of_the_head), ALL_OF_RAY, 1, id="flag of the Ray head", marks=HEAD),
+    pytest.param(by(the_ray_port), ALL_OF_RAY, 1, id="Ray port", marks=HEAD),
+    pytest.param(another("rayToken"), ALL_OF_RAY, 1, id="Ray token", marks=HEAD),
 ]
 
 
 @pytest.mark.parametrize(("change", "expected", "turns"), ROWS)
 def test_a_change_replaces_what_the_table_says(
-    deployed: Deployment, change: Edit, expected: list[str], turns: int
+    deployed: Deployment, change: Callable[[Deployment], None], expected: Waves, turns: int
 ) -> None:
-    moved = {DOCKER_NAMES[step.partition(" ")[2]] for step in expected}
     for _ in range(turns):
-        before = containers(deployed)
-        edit(deployed, change)
-        assert replaced(deployed.must("up")) == expected
-        after = containers(deployed)
-        assert {name for name in after if after[name] != before[name]} == moved
-        assert deployed.pulumi("preview", "--expect-no-changes").status == 0
+        restarts(deployed, change, expected)
     assert ask(deployed).status_code == 200
+
+
+@SERVER
+def test_another_api_key_restarts_vllm_and_the_old_one_is_refused(deployed: Deployment) -> None:
+    old = deployed.api_key()
+    restarts(deployed, another("apiKey"), VLLM)
+    assert deployed.api_key() != old
+    assert ask(deployed, key=old).status_code == 401
+    assert ask(deployed).status_code == 200
+
+
+@pytest.mark.row("image", "fetched on all nodes first; then all of Ray, vllm")
+def test_another_image_is_on_every_node_before_anything_stops(deployed: Deployment) -> None:
+    lab = deployed.lab
+    image = lab.push(stub(lab.outer, "v2"))
+    run = restarts(deployed, by(lambda config: config["image"].update({"ref": image})), ALL_OF_RAY)
+    stop = position(run, "vllm", "delete-replaced")
+    for step in ("image-head", "image-worker", "check-engine"):
+        assert position(run, step, "create-replacement") < stop
+    steps = {event.name for event in run.events if event.op == "create-replacement"}
+    assert not any(name.startswith(("link-", "model-")) for name in steps)
+    for node in ("head", "worker"):
+        assert lab.docker(node, "exec", f"ray-{node}", "cat", "/etc/stub-variant").strip() == "v2"
+    assert ask(deployed).status_code == 200
+
+
+DRIFT = [
+    pytest.param("worker", "ray-worker", WORKER_AND_VLLM, id="a worker's container", marks=DEAD_WORKER),
+    pytest.param("head", "ray-head", ALL_OF_RAY, id="the Ray head's container", marks=DEAD_HEAD),
+    pytest.param("head", "vllm", VLLM, id="vllm's container", marks=DEAD_VLLM),
+]
+
+
+@pytest.mark.parametrize(("node", "name", "expected"), DRIFT)
+def test_what_died_is_replaced_with_what_stands_on_it(
+    deployed: Deployment, node: str, name: str, expected: Waves
+) -> None:
+    run = restarts(deployed, lambda dead: docker(dead, node, "kill", name), expected, refresh=True)
+    assert {event.op for event in run.events if event.name == "check-engine"} <= {"same", "refresh"}
+    assert ask(deployed).status_code == 200
+
+
+def docker(deployment: Deployment, node: str, *argv: str) -> None:
+    deployment.lab.docker(node, *argv)
+
+
+@DEAD_WORKER
+def test_a_container_that_is_gone_is_made_again(deployed: Deployment) -> None:
+    before = containers(deployed)
+    deployed.lab.docker("worker", "rm", "-f", "ray-worker")
+    steps = replaced(deployed.must("up", "--refresh"))
+    # It has nothing left to delete, so the engine is free to create it before it stops what stood on it.
+    assert sorted(steps) == ["create vllm", "create worker", "delete vllm"]
+    assert steps.index("create worker") < steps.index("create vllm")
+    assert containers(deployed)["ray-head"] == before["ray-head"]
     unchanged(deployed)
 
 
-def test_a_preview_says_what_up_does(deployed: Deployment) -> None:
-    edit(deployed, env_of_one_worker)
-    previewed = replaced(deployed.must("preview"))
-    assert previewed == replaced(deployed.must("up")) == WORKER_AND_VLLM
-
-
-def test_a_dead_worker_is_replaced_with_what_stands_on_it(deployed: Deployment) -> None:
-    for turn in range(TURNS):
-        before = containers(deployed)
-        removed = turn % 2 == 1
-        deployed.lab.docker("worker", *(("rm", "-f") if removed else ("kill",)), "ray-worker")
-        steps = replaced(deployed.must("up", "--refresh"))
-        # A container that is gone has nothing left to delete.
-        expected = [step for step in WORKER_AND_VLLM if not (removed and step == "delete worker")]
-        assert sorted(steps) == sorted(expected)
-        assert steps.index("create worker") < steps.index("create vllm")
-        assert steps.index("delete vllm") < steps.index("create vllm")
-        assert removed or steps == expected
-        assert containers(deployed)["ray-head"] == before["ray-head"]
-        assert deployed.pulumi("preview", "--refresh", "--expect-no-changes").status == 0
-
-
+@NOTHING
 def test_a_comment_and_the_order_of_keys_change_nothing(deployed: Deployment) -> None:
     text = deployed.config_file.read_text()
     deployed.config_file.write_text(f"# a comment\n{text}")
     edit(deployed, lambda config: config.update({"vllm": config.pop("vllm")}))
     assert deployed.pulumi("preview", "--expect-no-changes").status == 0
+
+
+@NOTHING
+def test_another_way_to_a_node_restarts_and_runs_nothing(deployed: Deployment) -> None:
+    before, right = containers(deployed), deployed.config_file.read_text()
+    deployed.lab.root("worker", "/usr/sbin/sshd", "-p", "2222")
+
+    edit(deployed, lambda config: config["nodes"][1]["ssh"].update({"port": 2222}))
+    for run in (deployed.must("preview"), deployed.must("up")):
+        assert {event.op for event in run.events if event.name != "test"} == {"same", "update"}
+    unchanged(deployed)
+    assert containers(deployed) == before
+
+    # The lab's operator has no other way to the worker than by the head, and a preview takes none.
+    edit(deployed, lambda config: config["nodes"][1]["ssh"].pop("jump"))
+    assert {event.op for event in deployed.must("preview").events} == {"same", "update"}
+    deployed.config_file.write_text(right)
+    deployed.must("up")
+    assert containers(deployed) == before
+
+
+@NOTHING
+def test_another_operators_machine_sees_no_difference(deployed: Deployment, tmp_path: Path) -> None:
+    program = shutil.copytree(
+        ROOT, tmp_path / "elsewhere", ignore=shutil.ignore_patterns(".git", ".local", ".*cache", ".venv")
+    )
+    (program / ".venv").symlink_to(ROOT / ".venv")
+    for script in (program / "scripts" / "remote").iterdir():
+        script.write_text(f"{script.read_text()}# another version\n")
+    with another_agent(deployed, tmp_path) as socket:
+        unchanged(replace(deployed, root=program, agent=socket))
+
+
+@contextmanager
+def another_agent(deployment: Deployment, place: Path) -> Iterator[Path]:
+    """An agent with a key of its own, which the nodes let in."""
+    key, socket = place / "key", place / "agent"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    public = key.with_suffix(".pub").read_text().strip()
+    for node in deployment.lab.status()["nodes"]:
+        words = f"echo '{public}' >>/home/aurora/.ssh/authorized_keys"
+        deployment.lab.root(node, "sh", "-c", words)
+    with subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL) as agent:
+        while not socket.exists():
+            time.sleep(0.05)
+        subprocess.run(
+            ["ssh-add", "-q", str(key)], env={"SSH_AUTH_SOCK": str(socket), "PATH": "/usr/bin"}, check=True
+        )
+        yield socket
+        agent.terminate()
 
 
 def test_a_typo_in_a_flag_is_refused_while_the_old_server_answers(deployed: Deployment) -> None:

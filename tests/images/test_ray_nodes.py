@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import subprocess
 
 CHECK = str(REMOTE / "ray_nodes.py")
-BOTH = "127.0.0.2,127.0.0.3"
+ONE = "head@127.0.0.2"
+BOTH = f"{ONE},worker@127.0.0.3"
 
 
 @pytest.fixture
@@ -25,19 +26,19 @@ def authentication(token: str) -> dict[str, str]:
 
 
 def start_head(head: Machine, port: int, **env: str) -> subprocess.Popen[str]:
-    argv = ("start", "--head", "--node-ip-address=127.0.0.2", f"--port={port}", "--num-gpus=1", "--block")
-    return head.start(*RAY, *argv, **env)
+    argv = ("start", "--head", "--node-ip-address=127.0.0.2", "--node-name=head", f"--port={port}")
+    return head.start(*RAY, *argv, "--num-gpus=1", "--block", **env)
 
 
 def start_worker(worker: Machine, port: int, *argv: str, **env: str) -> subprocess.Popen[str]:
-    own = ("start", f"--address=127.0.0.2:{port}", "--node-ip-address=127.0.0.3", "--num-gpus=1", "--block")
-    return worker.start(*RAY, *own, *argv, **env)
+    own = ("start", f"--address=127.0.0.2:{port}", "--node-ip-address=127.0.0.3", "--node-name=worker")
+    return worker.start(*RAY, *own, "--num-gpus=1", "--block", *argv, **env)
 
 
 def check(
     machine: Machine, port: int, *argv: str, timeout: float = 8, token: str = ""
 ) -> tuple[int, str, str]:
-    options = (f"--address=127.0.0.2:{port}", f"--timeout={timeout}", "--stable=0.1", *argv)
+    options = (f"--address=127.0.0.2:{port}", f"--timeout={timeout}", "--stable=0.1", "--gpus=1", *argv)
     done = machine.run(CHECK, *options, **authentication(token))
     return done.returncode, done.stdout, done.stderr
 
@@ -54,7 +55,7 @@ def test_waits_for_a_head_and_a_worker_that_come_later(head: Machine, worker: Ma
     words, _ = waiting.communicate(timeout=10)
 
     assert waiting.returncode == 0, words
-    assert "nodes=127.0.0.2,127.0.0.3\ngpus=2\n" in words
+    assert f"nodes={BOTH}\ngpus=2\n" in words
 
 
 def test_names_what_is_missing_and_ignores_the_dead(head: Machine, worker: Machine, port: int) -> None:
@@ -66,8 +67,8 @@ def test_names_what_is_missing_and_ignores_the_dead(head: Machine, worker: Machi
     status, _, words = check(head, port, f"--expect={BOTH}", "--stable=3", timeout=4)
 
     assert status == 4
-    assert words.splitlines()[-1].endswith("within 4 s: 1 of 2 nodes, missing 127.0.0.3.")
-    assert check(head, port, "--expect=127.0.0.2")[0] == 0
+    assert words.splitlines()[-1].endswith("within 4 s: 1 of 2 nodes, missing worker@127.0.0.3.")
+    assert check(head, port, f"--expect={ONE}")[0] == 0
 
 
 def test_a_worker_that_ends_in_order_is_drained_at_once(head: Machine, worker: Machine, port: int) -> None:
@@ -87,21 +88,54 @@ def test_names_strangers_and_too_few_gpus(head: Machine, worker: Machine, port: 
     start_worker(worker, port)
     assert check(head, port, f"--expect={BOTH}")[0] == 0
 
-    status, _, words = check(head, port, "--expect=127.0.0.2", "--gpus=2", timeout=2)
+    status, _, words = check(head, port, f"--expect={ONE}", "--gpus=2", timeout=2)
 
     assert status == 4
-    assert "not expected 127.0.0.3, too few GPUs 127.0.0.2 (1 of 2)" in words
+    assert "not expected worker@127.0.0.3, too few GPUs head@127.0.0.2 (1 of 2)" in words
+
+
+def test_a_stranger_is_drained_and_does_not_come_back(head: Machine, worker: Machine, port: int) -> None:
+    start_head(head, port)
+    member = start_worker(worker, port)
+    assert check(head, port, f"--expect={BOTH}")[0] == 0
+
+    # Renamed, its address is the same.
+    status, out, words = check(head, port, f"--expect={ONE},spare@127.0.0.3", "--drain", "--missing-ok")
+
+    assert (status, out) == (0, f"nodes={ONE}\ngpus=1\n"), words
+    assert "not expected worker@127.0.0.3" in words
+    assert check(head, port, f"--expect={ONE}", "--stable=2")[0] == 0
+    assert member.poll() is None, "its container would be started again, and it would join again"
+
+
+def test_a_stranger_that_is_gone_without_a_word_holds_nothing_up(
+    head: Machine, worker: Machine, port: int
+) -> None:
+    start_head(head, port)
+    member = start_worker(worker, port)
+    assert check(head, port, f"--expect={BOTH}")[0] == 0
+    member.kill()
+
+    assert check(head, port, f"--expect={ONE}", "--drain")[0] == 0
+
+
+def test_nobody_is_drained_unasked(head: Machine, worker: Machine, port: int) -> None:
+    start_head(head, port)
+    start_worker(worker, port)
+    assert check(head, port, f"--expect={BOTH}")[0] == 0
+    assert check(head, port, f"--expect={ONE}", timeout=2)[0] == 4
+    assert check(head, port, f"--expect={BOTH}")[0] == 0
 
 
 def test_a_wrong_token_is_refused(head: Machine, worker: Machine, port: int) -> None:
     start_head(head, port, **authentication("right"))
-    assert check(head, port, "--expect=127.0.0.2", token="right")[0] == 0  # noqa: S106
+    assert check(head, port, f"--expect={ONE}", token="right")[0] == 0  # noqa: S106
 
     stranger = start_worker(worker, port, **authentication("wrong"))
 
     assert "InvalidAuthToken" in stranger.communicate(timeout=5)[0]
     assert stranger.returncode == 1
-    assert "InvalidAuthToken" in check(head, port, "--expect=127.0.0.2", timeout=2)[2]
+    assert "InvalidAuthToken" in check(head, port, f"--expect={ONE}", timeout=2)[2]
     assert head.run(*RAY, "status", f"--address=127.0.0.2:{port}").returncode == 1
 
 

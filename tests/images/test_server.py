@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -130,18 +131,24 @@ def test_ray_executor_waits_for_its_own_address(head: Machine) -> None:
     assert "'node:127.0.0.9': 0.001" in server.process.communicate(timeout=8)[0]
 
 
-def test_mp_ranks_meet_and_end_together(head: Machine, worker: Machine) -> None:
+def test_mp_ranks_meet_and_a_lost_one_goes_unnoticed(head: Machine, worker: Machine) -> None:
     common = ("-tp=2", "--nnodes=2", "--master-addr=127.0.0.2", f"--master-port={free_port()}")
-    rank = Server(worker, *common, "--node-rank=1", "--headless")
+    rank = Server(worker, *common, "--node-rank=1", "--headless", STUB_LOAD_S="2")
     server = Server(head, *common)
+    with pytest.raises(AssertionError):
+        until(lambda: server.status() == 200, seconds=1)
     server.wait()
+    assert server.chat().status_code == 200
     with pytest.raises(httpx.ConnectError):
         rank.status()
 
     rank.process.kill()
+    rank.process.wait()
 
-    until(lambda: server.status() == 503)
-    assert server.process.wait(8) == 0
+    time.sleep(0.5)
+    with pytest.raises(httpx.ReadTimeout):
+        server.chat()
+    assert server.status() == 200
 
 
 def start_ray(machine: Machine, *argv: str) -> subprocess.Popen[str]:

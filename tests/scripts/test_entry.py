@@ -25,8 +25,8 @@ def entry(tmp_path: Path) -> Path:
     return script
 
 
-def argv(entry: Path, *command: str) -> list[str]:
-    return ["bash", str(entry), "serve", *command]
+def argv(entry: Path, *command: str, role: str = "serve") -> list[str]:
+    return ["bash", str(entry), role, *command]
 
 
 def environment(**more: str) -> Mapping[str, str]:
@@ -98,6 +98,62 @@ def test_waiting_for_a_peer_is_no_attempt(entry: Path) -> None:
         time.sleep(1)
         assert not (entry.parent / "attempts").exists()
         process.kill()
+
+
+def test_a_stop_ends_what_only_waits_at_once(entry: Path) -> None:
+    (entry.parent / "ray_nodes.py").write_text("import time; time.sleep(60)")
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        address = f"127.0.0.1:{head.getsockname()[1]}"
+        for waiting in (
+            {"SPARK_WAIT_FOR": "127.0.0.1:1"},
+            {"SPARK_RAY_NODES": "head@127.0.0.1", "RAY_ADDRESS": address},
+        ):
+            with subprocess.Popen(argv(entry, "true"), env=environment(**waiting)) as process:
+                time.sleep(0.7)
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(timeout=3) == 128 + signal.SIGTERM
+
+
+LIFELINE = """
+import pathlib, sys, time
+pathlib.Path(sys.argv[0]).with_name("together").touch()
+time.sleep({})
+sys.exit("spark-vllm: lost rank 1 (worker)")
+"""
+
+
+def test_a_rank_ends_when_another_is_lost_even_if_it_will_not(entry: Path) -> None:
+    entry.write_text(entry.read_text().replace("patience=20", "patience=1"))
+    (entry.parent / "ranks.py").write_text(LIFELINE.format(0.5))
+    stubborn = "trap 'echo told' TERM; while :; do sleep 0.1; done"
+    done = start(entry, "bash", "-c", stubborn, SPARK_RANKS="head,worker")
+    assert done.returncode not in (0, 143)
+    assert "told" in done.stdout
+    assert "lost rank 1 (worker)" in done.stderr
+    assert "cannot go on without the others" in done.stderr
+    assert "ended with status" not in done.stderr, "ready.sh takes that for a failure of this rank's own"
+
+
+def test_a_rank_that_ends_by_itself_takes_its_lifeline_with_it(entry: Path) -> None:
+    (entry.parent / "ranks.py").write_text(LIFELINE.format(30))
+    done = start(entry, "sh", "-c", "exit 3", SPARK_RANKS="head,worker")
+    assert done.returncode == 3
+    assert "serve ended with status 3" in done.stderr
+
+
+def test_a_lifeline_that_cannot_be_held_is_no_attempt(entry: Path) -> None:
+    (entry.parent / "ranks.py").write_text("import sys; sys.exit('spark-vllm: cannot listen')")
+    assert start(entry, "true", SPARK_RANKS="head,worker").returncode == 75
+    assert not (entry.parent / "attempts").exists()
+
+
+def test_leftovers_go_but_a_rank_spares_the_ray_that_goes_last(entry: Path) -> None:
+    for role, left in (("rank", ["ray"]), ("ray", [])):
+        place = entry.parent / "tmp"
+        (place / "ray").mkdir(exist_ok=True)
+        (place / "old").mkdir()
+        subprocess.run(argv(entry, "true", role=role), env=environment(), check=False, timeout=20)
+        assert sorted(path.name for path in place.iterdir()) == left
 
 
 def test_only_the_sockets_of_a_dead_server_are_cleared(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:

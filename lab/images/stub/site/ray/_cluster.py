@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HEARTBEAT_SECONDS = 0.5
 DEAD_AFTER_SECONDS = 2.0
-UNAUTHORIZED, CONFLICT, GONE = 401, 409, 410
+DRAINED, UNAUTHORIZED, CONFLICT, GONE = 205, 401, 409, 410
 
 Node = dict[str, Any]
 
@@ -35,6 +35,7 @@ class Table:
         self._head = head
         self._nodes: dict[str, Node] = {head["NodeID"]: head}
         self._seen: dict[str, float] = {}
+        self._drained: set[str] = set()
 
     def register(self, node: Node) -> tuple[int, str]:
         """Take a node in, unless it runs another Ray or Python.
@@ -59,10 +60,13 @@ class Table:
         """Note that a node lives.
 
         Returns:
-            An HTTP status and words: a node that counts as dead has to go.
+            An HTTP status and words: a node that is drained ends in order, one that counts as dead has to go.
         """
         self._bury()
         with self._lock:
+            if node_id in self._drained:
+                self._mark_dead(node_id, "Termination of node was expected")
+                return DRAINED, ""
             node = self._nodes.get(node_id)
             if node is None or not node["Alive"]:
                 return GONE, "The node is not a member of this cluster, or was marked dead."
@@ -73,6 +77,12 @@ class Table:
         """Take a node out."""
         with self._lock:
             self._mark_dead(node_id, "Termination of node was expected")
+        return 200, ""
+
+    def shut_down(self, node_ids: list[str]) -> tuple[int, str]:
+        """Ask nodes to end when they are next heard of: one that is gone is dead when it is missed."""
+        with self._lock:
+            self._drained.update(node_ids)
         return 200, ""
 
     def nodes(self) -> list[Node]:
@@ -109,7 +119,12 @@ def serve(table: Table, port: int) -> None:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             actions: dict[str, Callable[[Any], tuple[int, str]]]
-            actions = {"/register": table.register, "/heartbeat": table.heartbeat, "/drain": table.drain}
+            actions = {
+                "/register": table.register,
+                "/heartbeat": table.heartbeat,
+                "/drain": table.drain,
+                "/shut_down": table.shut_down,
+            }
             self._answer(lambda: actions[self.path](body))
 
         def _answer(self, action: Callable[[], tuple[int, str]]) -> None:

@@ -53,6 +53,9 @@ class RayGroup:
             time.sleep(0.5)
         self._members = chosen
 
+    def finish_load(self) -> None:
+        """The others load nothing."""
+
     def wait_for_loss(self) -> str:
         """Return when a node of ours is no longer alive, with words."""
         while True:
@@ -84,9 +87,17 @@ class TcpGroup:
             TimeoutError: They did not come.
         """
         address = (args.master_addr, args.master_port)
+        self._rank: int = args.node_rank
         self._links = (
             _gather(address, args.nnodes) if args.node_rank == 0 else [_join(address, args.node_rank)]
         )
+
+    def finish_load(self) -> None:
+        """Let rank 0 go on when all have loaded; like the real one it waits for ever for one that died."""
+        if self._rank:
+            self._links[0].sendall(b"+")
+        elif not all(link.recv(1) for link in self._links):
+            threading.Event().wait()
 
     def wait_for_loss(self) -> str:
         """Return when a rank is gone, with words."""
@@ -105,7 +116,7 @@ def _gather(address: tuple[str, int], nodes: int) -> list[socket.socket]:
         while len(links) < nodes - 1:
             try:
                 link, _ = server.accept()
-                links[json.loads(link.makefile().readline())["rank"]] = link
+                links[json.loads(link.makefile("rb", buffering=0).readline())["rank"]] = link
             except TimeoutError:
                 print(f"Waiting for the other ranks: {len(links) + 1} of {nodes} joined", flush=True)
             if time.monotonic() > end:
@@ -139,6 +150,9 @@ def _watch(link: socket.socket, lost: threading.Event) -> None:
 
 class LocalGroup:
     """All ranks are here."""
+
+    def finish_load(self) -> None:
+        """There is nobody to wait for."""
 
     def wait_for_loss(self) -> str:
         """Never return."""

@@ -30,7 +30,7 @@ _PORTS = (
 _IGNORED = (
     "min-worker-port", "max-worker-port", "worker-port-list", "memory", "object-store-memory",
     "include-dashboard", "dashboard-host", "dashboard-port", "temp-dir", "plasma-directory", "labels",
-    "log-style", "log-color", "node-name",
+    "log-style", "log-color",
 )  # fmt: skip
 
 
@@ -54,6 +54,7 @@ def main(argv: list[str] | None = None) -> None:
     start.add_argument("--disable-usage-stats", action="store_true")
     start.add_argument("--address")
     start.add_argument("--node-ip-address", default="")
+    start.add_argument("--node-name", default="")
     start.add_argument("--port", type=int, default=_DEFAULT_PORT)
     start.add_argument("--num-cpus", type=int, default=os.cpu_count())
     start.add_argument("--num-gpus", type=int, default=0)
@@ -101,10 +102,15 @@ def _start(options: argparse.Namespace) -> None:
         while held:
             time.sleep(3600)
     _follow(_cluster.Client(options.address), node)
+    # The raylet has ended with status 0, which `--block` takes for wanted: it goes on blocking.
+    for port in held:
+        port.close()
+    while True:
+        time.sleep(3600)
 
 
-def _follow(client: _cluster.Client, node: _cluster.Node) -> NoReturn:
-    """Be a member until the head or a signal ends it."""
+def _follow(client: _cluster.Client, node: _cluster.Node) -> None:
+    """Be a member until it is drained, or the head or a signal ends it."""
     end = time.monotonic() + _JOIN_SECONDS
     while True:
         try:
@@ -133,6 +139,8 @@ def _follow(client: _cluster.Client, node: _cluster.Node) -> NoReturn:
             answered = time.monotonic()
         except OSError as error:
             status, words = 0, f"no answer from the GCS at {client.address}: {error}"
+        if status == _cluster.DRAINED:
+            return
         if status == _cluster.GONE or time.monotonic() - answered > _GIVE_UP_SECONDS:
             sys.exit(f"Some Ray subprocesses exited unexpectedly:\n  raylet [exit code=1]: {words}")
 
@@ -155,7 +163,7 @@ def _describe(options: argparse.Namespace) -> _cluster.Node:
         "NodeManagerHostname": socket.gethostname(),
         "NodeManagerPort": options.node_manager_port,
         "ObjectManagerPort": options.object_manager_port,
-        "NodeName": address,
+        "NodeName": options.node_name or address,
         "DeathReason": 0,
         "DeathReasonMessage": "",
         "alive": True,

@@ -37,6 +37,7 @@ class Served:
     tools: bool
     reasoning: bool
     healthy: bool = True
+    stuck: bool = False
     requests: int = 0
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -96,7 +97,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _chat(self, request: dict[str, Any]) -> None:
         served, mode = self.server.served, os.environ.get("STUB_CHAT", "ok")
         name = request.get("model") or served.names[0]
-        if mode == "hang":
+        if mode == "hang" or served.stuck:
             threading.Event().wait()
         if mode == "500" or not served.healthy:
             self._refuse(

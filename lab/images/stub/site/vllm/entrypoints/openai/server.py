@@ -46,11 +46,16 @@ def serve(args: argparse.Namespace) -> NoReturn:
     api = None if args.headless else Api(args.host, args.port, served)
     group = _meet(args, config)
     _load()
+    group.finish_load()
     if api is not None:
         api.start()
         _log(f"Starting vLLM API server on http://{args.host or '0.0.0.0'}:{args.port}")  # noqa: S104
         _log("Application startup complete.")
     reason = group.wait_for_loss()
+    if isinstance(group, TcpGroup):
+        # As with the real one: /health goes on answering 200, and no completion ends.
+        served.stuck = True
+        threading.Event().wait()
     served.healthy = False
     _log(f"EngineCore encountered a fatal error: {reason}")
     time.sleep(_EXIT_DELAY_SECONDS)
