@@ -28,8 +28,10 @@ main() {
   docker image inspect "$TAG" >/dev/null 2>&1 ||
     fail "$NODE: the image $TAG is gone; bring it back with: pulumi up --replace '**::image-*'."
   mine=$(image_identity "$TAG")
-  theirs=$(peer image-identity "$TAG") ||
+  # the worker may hold it under another name
+  peer image-adopt "$(docker image inspect --format '{{.Id}}' "$TAG")" "$TAG" ||
     fail "$NODE cannot reach $PEER at $PEER_ADDRESS over the fabric by SSH; the line above says why."
+  theirs=$(peer image-identity "$TAG")
   if [[ $mine == "$theirs" ]]; then
     say "$PEER: $TAG is there"
   else

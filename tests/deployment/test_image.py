@@ -50,6 +50,18 @@ def test_of_a_new_image_only_the_new_layers_go_to_the_worker(deployed: Deploymen
     unchanged(deployed)
 
 
+def test_an_image_that_a_worker_has_by_another_name_is_not_sent(deployed: Deployment) -> None:
+    image = stub(deployed.lab.outer, "v4")
+    deployed.lab.load("worker", image)
+    new = deployed.lab.push(image)
+    edit(deployed, lambda config: config["image"].update({"ref": new}))
+    before = sent_bytes(deployed)
+    run = deployed.must("up")
+    assert f"spark-vllm-worker: spark-vllm/stub:{pin(new)} is there" in run.output
+    assert sent_bytes(deployed) - before < 1_000_000
+    assert "v4" in deployed.lab.docker("worker", "exec", "ray-worker", "cat", "/etc/stub-variant")
+
+
 @pytest.mark.parametrize("flaw", ["no Ray", "other architecture"])
 def test_an_image_that_cannot_serve_is_refused_before_anything_stops(deployed: Deployment, flaw: str) -> None:
     before = containers(deployed)
