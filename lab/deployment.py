@@ -79,11 +79,7 @@ class Deployment:
             LabError: a command failed; the message is what it said.
         """
         if self.pulumi("stack", "select", self.stack).status:
-            self.must("stack", "init", self.stack)
-            # `stack init` knows no --config-file: it has put its salt into a file of the project.
-            written = self.root / f"Pulumi.{self.stack}.yaml"
-            if written != self.config_file:
-                shutil.move(written, self.config_file)
+            self._init()
         status = self.lab.status()
         head = status["nodes"]["head"]
         workers = [node for name, node in status["nodes"].items() if name != "head"]
@@ -108,6 +104,13 @@ class Deployment:
         result = subprocess.run(argv, env=self._env(), capture_output=True, text=True, check=False)
         if result.returncode:
             raise LabError(f"discover failed: {result.stderr.strip()}")
+
+    def _init(self) -> None:
+        """Create the stack; `stack init` knows no --config-file, and puts its salt beside the Pulumi.yaml."""
+        place = self.config_file.parent
+        if place != self.root:
+            shutil.copy(self.root / "Pulumi.yaml", place)
+        self.must("stack", "init", self.stack, f"--cwd={place}")
 
     def put_model(self, files: Mapping[str, bytes]) -> None:
         """Put a model's files on every node, for the operator's user."""

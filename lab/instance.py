@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from lab import registry
 from lab.access import Access
+from lab.disks import Disks
 from lab.files import SYSFS_ROOT
 from lab.links import Links
 from lab.machine import require_machine
@@ -75,6 +76,7 @@ class Lab:
         self.links = Links(self.outer, self.name)
         self.nodes = Nodes(self.outer, self.folder, self.links)
         self.access = Access(self.outer, self.name)
+        self.disks = Disks(self.outer)
 
     @property
     def record(self) -> Record:
@@ -93,12 +95,18 @@ class Lab:
         """The socket of the agent that holds the operator's key."""
         return self.access.agent_socket
 
-    def up(self, workers: int | None = None, worker_interfaces: tuple[str, ...] | None = None) -> None:
+    def up(
+        self,
+        workers: int | None = None,
+        worker_interfaces: tuple[str, ...] | None = None,
+        disk: str | None = None,
+    ) -> None:
         """Bring the instance up, or repair what of it is down.
 
         Args:
             workers: Nodes besides the head.
             worker_interfaces: The names of the rails on the workers.
+            disk: What the engines of nodes that are made now hold from an earlier life, if it is kept.
 
         Raises:
             LabError: The machine can't run it, or a node did not come up.
@@ -113,7 +121,7 @@ class Lab:
             self.access.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.links.ensure_bridges(self.access.network)
             registry.start(self.outer)
-            self.nodes.start(record.nodes())
+            self.nodes.start(record.nodes(), disk if disk and self.disks.has(disk) else None)
             self.access.start(record, self.folder.key)
             for node in record.nodes():
                 self.wait_ready(node.name)
@@ -225,6 +233,12 @@ class Lab:
             loaded = subprocess.run(load, stdin=source.stdout, stdout=subprocess.DEVNULL, check=False)
         if source.returncode or loaded.returncode:
             raise LabError(f"{image} could not be loaded into {node}.")
+
+    def keep_disk(self, node: str, name: str) -> None:
+        """Keep what a node's engine holds for nodes of later labs; containers on it are gone by then."""
+        self.root(node, "systemctl", "stop", "docker.service", "docker.socket")
+        self.disks.keep(name, self.nodes.volume(node))
+        self.root(node, "systemctl", "start", "docker.service")
 
     def push(self, image: str) -> str:
         """Put an image of the outer engine into the registry that the head can reach.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.build import build_image
+from lab.disks import Disks
 from lab.files import node_files, tar
 from lab.record import public_key
 from lab.shell import LabError, say
@@ -40,6 +41,10 @@ class Nodes:
         """The name of the container that is this node."""
         return f"{self.folder.name}-{node}"
 
+    def volume(self, node: str) -> str:
+        """The name of the volume that holds what a node's engine keeps."""
+        return f"{self.container(node)}-docker"
+
     def states(self) -> dict[str, str]:
         """Docker's word for the state of each node that there is."""
         rows = self.outer.docker(
@@ -47,8 +52,13 @@ class Nodes:
         )
         return dict(row.split(maxsplit=1) for row in rows.splitlines())
 
-    def start(self, nodes: Sequence[Node]) -> None:
-        """Let nodes run, whatever state they are in, with all their cables."""
+    def start(self, nodes: Sequence[Node], disk: str | None = None) -> None:
+        """Let nodes run, whatever state they are in, with all their cables.
+
+        Args:
+            nodes: Which ones.
+            disk: What the engines of those that are made now hold from an earlier life (lab/disks.py).
+        """
         states = self.states()
         for node in nodes:
             state = states.get(node.name)
@@ -57,7 +67,7 @@ class Nodes:
             elif state != "running":
                 self.links.take_out(node)
                 if state in (None, "created"):
-                    self._create(node)
+                    self._create(node, disk)
                 say(f"starting {node.name}")
                 self.outer.docker("start", self.container(node.name))
         names = [node.name for node in nodes]
@@ -92,12 +102,14 @@ class Nodes:
     def _label(self) -> str:
         return f"spark-lab.instance={self.folder.name}"
 
-    def _create(self, node: Node) -> None:
+    def _create(self, node: Node, disk: str | None) -> None:
         """Make the container; one that never ran may lack its files, so it is made anew."""
         container = self.container(node.name)
         self.outer.attempt("rm", "--force", container)
         image = node_image(self.outer)
-        volume = self.outer.docker("volume", "create", f"--label={self._label}", f"{container}-docker")
+        volume = self.outer.docker("volume", "create", f"--label={self._label}", self.volume(node.name))
+        if disk is not None:
+            Disks(self.outer).give(disk, volume.strip())
         ipv6 = Path("/proc/sys/net/ipv6").exists()
         self.outer.docker(
             "create", f"--name={container}", f"--hostname={node.name}", f"--label={self._label}",

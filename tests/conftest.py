@@ -13,8 +13,8 @@ from xdist.scheduler import LoadScopeScheduling
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
 
-LONGEST_FIRST = ("real", "deployment", "trio", "lab", "engine", "images")
-OWN_NODES = {"test_vllm.py": "real", "test_nodes.py": "trio"}
+LONGEST_FIRST = ("real", "restarts", "deployment", "trio", "lab", "engine", "images")
+OWN_NODES = {"test_vllm.py": "real", "test_restarts.py": "restarts", "test_nodes.py": "trio"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -22,7 +22,7 @@ EAGER = "vllm.args.enforce-eager=true"
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """The real image on two nodes of its own."""
-    for lab in fresh("real"):
+    for lab in fresh("real", image=real):
         deployment = stack_on(lab, tmp_path_factory.mktemp("real"), "real")
         deployment.put_model(tiny_model(lab.outer))
         deployment.configure(lab.push(real(lab.outer)), *REAL_SETTINGS, EAGER)

@@ -121,6 +121,20 @@ def test_two_instances_do_not_disturb_each_other(one: Lab) -> None:
     assert not [command for command in processes(one.outer) if "/two/" in command]
 
 
+def test_a_node_may_begin_with_what_another_has_pulled(one: Lab) -> None:
+    image = base_image(one.outer)
+    one.load("worker", image)
+    one.keep_disk("worker", "seen")
+    two = Lab("two", one.outer)
+    for _ in range(2):
+        two.up(disk="seen")
+        assert two.docker("head", "run", "--rm", "--network=host", image, "hostname") == "head"
+        two.docker("worker", "image", "rm", "--force", image)
+        two.down()
+
+    assert one.docker("worker", "run", "--rm", "--network=host", image, "hostname") == "worker"
+
+
 def test_up_removes_the_instance_of_a_clone_that_is_gone(one: Lab) -> None:
     two = Lab("two", one.outer)
     two.up()
