@@ -126,6 +126,12 @@ class Lab:
             for node in record.nodes():
                 self.wait_ready(node.name)
 
+    def engine(self) -> Outer:
+        """The outer engine, started if need be, for whoever has work for it before the lab is up."""
+        with self._lock():
+            self.outer.start()
+        return self.outer
+
     def down(self) -> None:
         """Remove the instance; with the last one the outer engine stops."""
         with self._lock():

@@ -30,11 +30,9 @@ def fresh(suffix: str, workers: int = 1, image: Callable[[Outer], str] | None = 
     # tests that run side by side have nodes of their own
     process = os.environ.get("PYTEST_XDIST_WORKER", "")
     instance = Lab(f"{default_name()}-{suffix}{process}")
-    instance.down()
-    disk = None
-    if image is not None:
-        instance.outer.start()
-        disk = re.sub(r"[^a-z0-9]+", "-", image(instance.outer))
+    if instance.folder.load() is not None:
+        instance.down()
+    disk = re.sub(r"[^a-z0-9]+", "-", image(instance.engine())) if image is not None else None
     instance.up(workers, disk=disk)
     yield instance
     if disk is not None and not instance.disks.has(disk):
