@@ -63,7 +63,8 @@ def test_from_ray_to_mp_the_ray_head_goes_last(over_ray: Deployment) -> None:
 
 
 def a_flag_and_the_served_name(config: Config) -> None:
-    config["vllm"].setdefault("args", {})["max-num-seqs"] = next(counter)
+    args = config["vllm"].setdefault("args", {})
+    args["max-num-seqs"] = 1 + args.get("max-num-seqs", 0)
     config["vllm"]["servedModelName"] = f"tiny{next(counter)}"
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import subprocess
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,11 +118,21 @@ def test_a_private_registry_lets_in_who_has_the_password(deployed: Deployment) -
 
 
 def for_another_machine(deployed: Deployment) -> str:
-    """An image of the architecture that the lab's nodes do not have."""
-    own = deployed.lab.outer.docker("version", "--format={{.Server.Arch}}").strip()
+    """An image that says it is for the architecture that the lab's nodes do not have."""
+    outer = deployed.lab.outer
+    own = outer.docker("version", "--format={{.Server.Arch}}").strip()
     other = {"amd64": "arm64", "arm64": "amd64"}[own]
     tag = f"spark-lab/empty:{other}"
-    deployed.lab.outer.docker("import", f"--platform=linux/{other}", "-", tag, stdin=bytes(10240))
+    outer.docker("import", "-", tag, stdin=bytes(10240))
+    changed = io.BytesIO()
+    saved = subprocess.run(outer.command("save", tag), stdout=subprocess.PIPE, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(saved)) as old, tarfile.open(fileobj=changed, mode="w") as new:
+        for member in old:
+            content = old.extractfile(member)
+            data = content.read() if content else b""
+            data = data.replace(f'"architecture":"{own}"'.encode(), f'"architecture":"{other}"'.encode())
+            new.addfile(member, io.BytesIO(data))
+    outer.docker("load", stdin=changed.getvalue())
     return tag
 
 

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.lab
 ALL_OF_RAY = ["delete vllm", "delete worker", "delete head", "create head", "create worker", "create vllm"]
 WORKER_AND_VLLM = ["delete vllm", "delete worker", "create worker", "create vllm"]
 VLLM = ["delete vllm", "create vllm"]
-TURNS = 2
+TURNS = 5
 """Of what has an order: it must not be a matter of luck."""
 
 SERVER = pytest.mark.row("a vLLM flag, served name, parser, API key, serve-only env", "vllm")
@@ -60,7 +60,8 @@ def deployed(pair: Deployment) -> Deployment:
 
 
 def a_vllm_flag(config: Config) -> None:
-    config["vllm"].setdefault("args", {})["max-num-seqs"] = next(counter)
+    args = config["vllm"].setdefault("args", {})
+    args["max-num-seqs"] = 1 + args.get("max-num-seqs", 0)
 
 
 def a_serve_only_variable(config: Config) -> None:
@@ -117,8 +118,8 @@ ROWS = [
 def test_a_change_replaces_what_the_table_says(
     deployed: Deployment, change: Callable[[Deployment], None], expected: Waves, turns: int
 ) -> None:
-    for _ in range(turns):
-        restarts(deployed, change, expected)
+    for turn in range(turns):
+        restarts(deployed, change, expected, preview=turn == 0)
     assert ask(deployed).status_code == 200
 
 
@@ -147,18 +148,24 @@ def test_another_image_is_on_every_node_before_anything_stops(deployed: Deployme
 
 
 DRIFT = [
-    pytest.param("worker", "ray-worker", WORKER_AND_VLLM, id="a worker's container", marks=DEAD_WORKER),
-    pytest.param("head", "ray-head", ALL_OF_RAY, id="the Ray head's container", marks=DEAD_HEAD),
-    pytest.param("head", "vllm", VLLM, id="vllm's container", marks=DEAD_VLLM),
+    pytest.param(
+        "worker", "ray-worker", WORKER_AND_VLLM, TURNS, id="a worker's container", marks=DEAD_WORKER
+    ),
+    pytest.param("head", "ray-head", ALL_OF_RAY, 1, id="the Ray head's container", marks=DEAD_HEAD),
+    pytest.param("head", "vllm", VLLM, 1, id="vllm's container", marks=DEAD_VLLM),
 ]
 
 
-@pytest.mark.parametrize(("node", "name", "expected"), DRIFT)
+@pytest.mark.parametrize(("node", "name", "expected", "turns"), DRIFT)
 def test_what_died_is_replaced_with_what_stands_on_it(
-    deployed: Deployment, node: str, name: str, expected: Waves
+    deployed: Deployment, node: str, name: str, expected: Waves, turns: int
 ) -> None:
-    run = restarts(deployed, lambda dead: docker(dead, node, "kill", name), expected, refresh=True)
-    assert {event.op for event in run.events if event.name == "check-engine"} <= {"same", "refresh"}
+    def kill(deployment: Deployment) -> None:
+        docker(deployment, node, "kill", name)
+
+    for turn in range(turns):
+        run = restarts(deployed, kill, expected, refresh=True, preview=turn == 0)
+        assert {event.op for event in run.events if event.name == "check-engine"} <= {"same", "refresh"}
     assert ask(deployed).status_code == 200
 
 
