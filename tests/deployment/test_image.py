@@ -60,7 +60,7 @@ def test_an_image_that_a_worker_has_by_another_name_is_not_sent(deployed: Deploy
     edit(deployed, lambda config: config["image"].update({"ref": new}))
     before = sent_bytes(deployed)
     run = deployed.must("up")
-    assert f"spark-vllm-worker: spark-vllm/stub:{pin(new)} is there" in run.output
+    assert f"worker: spark-vllm/stub:{pin(new)} is there" in run.output
     assert sent_bytes(deployed) - before < 1_000_000
     assert "v4" in deployed.lab.docker("worker", "exec", "ray-worker", "cat", "/etc/stub-variant")
 
