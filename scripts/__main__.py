@@ -3,6 +3,7 @@
 import typer
 
 from scripts.discover import discover
+from scripts.recover import recover
 
 app = typer.Typer(
     help="What a Spark owner does every day, with the same stack and the same pinned SSH as `pulumi up`.",
@@ -10,6 +11,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(discover)
+app.command()(recover)
 
 
 @app.callback()

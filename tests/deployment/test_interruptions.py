@@ -1,0 +1,118 @@
+"""`pulumi` killed in the middle: the documented steps, `recover` and `up --refresh`, repair what it began."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+
+from lab.deployment import ROOT, Deployment
+from tests.deployment.stack import ask, containers, edit, settle, unchanged
+
+pytestmark = pytest.mark.lab
+
+
+def kill_at(deployment: Deployment, pattern: str) -> None:
+    """Start `up`, and kill it and its plugins when its output matches."""
+    argv = [
+        "pulumi", "up", "--yes", "--skip-preview", "--non-interactive", "--refresh=false",
+        f"--stack={deployment.stack}", f"--config-file={deployment.config_file}",
+    ]  # fmt: skip
+    with subprocess.Popen(
+        argv, cwd=ROOT, env=deployment._env(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        assert process.stdout
+        seen = []
+        for line in process.stdout:
+            seen.append(line)
+            if re.search(pattern, line):
+                break
+        else:
+            pytest.fail(f"{pattern} never came:\n{''.join(seen)}")
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def recover(deployment: Deployment) -> str:
+    """Run `spark-vllm recover`, and return what it said."""
+    done = subprocess.run(
+        [
+            str(ROOT / "bin" / "spark-vllm"), "recover", "--yes", f"--stack={deployment.stack}",
+            f"--config-file={deployment.config_file}",
+        ],
+        env=deployment._env(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def repaired(deployment: Deployment) -> None:
+    """Take the documented steps, and assert that all is well."""
+    said = recover(deployment)
+    assert f"pulumi up --refresh --stack {deployment.stack}" in said
+    deployment.must("up", "--refresh")
+    assert ask(deployment).status_code == 200
+    unchanged(deployment)
+
+
+@pytest.fixture
+def deployed(pair: Deployment) -> Deployment:
+    """The pair, as its stack file says."""
+    return settle(pair)
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        pytest.param(r"check-arguments creating", id="gate A"),
+        pytest.param(r"Container head deleting original", id="while the head goes"),
+        pytest.param(r"Container head creating replacement", id="while the head comes"),
+        pytest.param(r"cluster-check creating replacement", id="before the cluster check"),
+        pytest.param(r"ready creating replacement", id="while the model loads"),
+    ],
+)
+def test_a_change_that_was_killed_is_brought_to_its_end(deployed: Deployment, stage: str) -> None:
+    before = containers(deployed)
+
+    def change(config: dict[str, dict[str, object]]) -> None:
+        config["nodes"][0]["env"] = {"NCCL_DEBUG": re.sub(r"\W", "_", stage)}  # type: ignore[index]
+        config["vllm"]["args"]["max-num-seqs"] = len(stage)  # type: ignore[index]
+
+    edit(deployed, change)
+    kill_at(deployed, stage)
+    if "check-arguments" in stage:
+        assert containers(deployed) == before
+        assert ask(deployed).status_code == 200
+    repaired(deployed)
+
+
+def test_a_first_deployment_that_was_killed_is_brought_to_its_end(pair: Deployment) -> None:
+    pair.must("destroy")
+    kill_at(pair, r"Container worker creating")
+    repaired(pair)
+
+
+def test_containers_of_a_lost_state_are_found_and_removed(deployed: Deployment) -> None:
+    kept = deployed.must("stack", "export", f"--stack={deployed.stack}").output
+    state = json.loads(kept)
+    state["deployment"]["resources"] = [
+        each for each in state["deployment"]["resources"] if each["type"] == "pulumi:pulumi:Stack"
+    ]
+    lost = deployed.scratch / "lost.json"
+    lost.write_text(json.dumps(state))
+    deployed.must("stack", "import", f"--stack={deployed.stack}", f"--file={lost}")
+    refused = deployed.pulumi("up")
+    assert refused.status != 0
+    assert "is already in use" in refused.output
+    assert ask(deployed, key=deployed.api_key()).status_code == 200
+
+    said = recover(deployed)
+    for name in ("ray-head", "ray-worker", "vllm"):
+        assert name in said
+    assert containers(deployed) == {}
+    deployed.must("up")
+    assert ask(deployed).status_code == 200
