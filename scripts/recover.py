@@ -45,7 +45,7 @@ def recover(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
 ) -> None:
-    """Release the lock of a killed pulumi, and remove containers of the stack that its state does not know."""
+    """Release the lock of a killed pulumi, and remove containers of the stack that no state knows."""
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     path = config_file or ROOT / f"Pulumi.{stack}.yaml"
     try:
