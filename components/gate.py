@@ -74,6 +74,7 @@ class BeforeStop(pulumi.ComponentResource):
                 node=node,
                 inputs={
                     "NODE": node.name,
+                    "ROLE": "head" if node is nodes[0] else "worker",
                     "TAG": settings.image.local_tag,
                     "NAMES": "\n".join(docker_names(settings, node)),
                     "PORTS": "\n".join(_ports(settings, node)),

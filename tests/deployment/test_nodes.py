@@ -15,6 +15,7 @@ from tests.deployment.stack import (
     ask,
     by,
     containers,
+    edit,
     position,
     replaced,
     restarts,
@@ -128,6 +129,26 @@ def test_a_worker_that_is_renamed_is_drained_before_it_joins_again(trio: Deploym
         "spark-vllm-trio/spare"
     ]
     unchanged(trio)
+
+
+def test_a_head_under_another_name_is_refused_before_anything_stops(trio: Deployment) -> None:
+    at(trio, "head", "worker", "spare")
+    before, right = containers(trio), trio.config_file.read_text()
+
+    def rename(config: Config) -> None:
+        config["nodes"][0]["name"] = "chief"
+        for worker in config["nodes"][1:]:
+            worker["ssh"]["jump"] = "chief"
+
+    edit(trio, rename)
+    run = trio.pulumi("up")
+    trio.config_file.write_text(right)
+    assert run.status != 0
+    assert "those of a head named head: keep the name head" in run.output
+    assert containers(trio) == before
+    trio.must("up")
+    unchanged(trio)
+    assert containers(trio) == before
 
 
 @LEFT
