@@ -126,7 +126,7 @@ def test_a_worker_that_is_renamed_is_drained_before_it_joins_again(trio: Deploym
     # What the old name leaves behind at its end must not be what the new one uses.
     doors = trio.lab.root("worker2", "cat", "/home/aurora/.ssh/authorized_keys")
     assert [line.split()[-1] for line in doors.splitlines() if "restrict" in line] == [
-        "spark-vllm-trio/spare"
+        f"spark-vllm-{trio.stack}/spare"
     ]
     unchanged(trio)
 
