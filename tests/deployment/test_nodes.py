@@ -176,11 +176,12 @@ def test_a_worker_that_is_gone_for_good_does_not_keep_the_others_from_serving(tr
     assert run.status != 0
     assert "192.168.200.14" in run.output
     assert ask(trio).status_code == 200
-    for name in ("ray-head", "ray-worker"):
-        assert (
-            trio.lab.docker(logical_node(name), "inspect", "-f", "{{.Id}}", name).strip() == before[name][0]
-        )
-
-
-def logical_node(name: str) -> str:
-    return name.removeprefix("ray-")
+    for node in ("head", "worker"):
+        found = trio.lab.docker(node, "inspect", "-f", "{{.Id}}", f"ray-{node}").strip()
+        assert found == before[f"ray-{node}"][0]
+    # The README's recipe.
+    lost = f"urn:pulumi:{trio.stack}::spark-vllm::spark-vllm:index:Node::worker2"
+    trio.must("state", "delete", "--target-dependents", "--yes", lost)
+    trio.must("up")
+    run = trio.pulumi("preview", "--refresh", "--expect-no-changes")
+    assert run.status == 0, run.output
