@@ -51,6 +51,8 @@ class Vllm(pulumi.ComponentResource):
         """
         super().__init__("spark-vllm:index:Vllm", "vllm")
         self._settings = settings
+        self._several = len(settings.nodes) > 1
+        self._over_ray = self._several and settings.vllm.executor is Executor.RAY
         self.server = self._serve(secrets, head, cluster, after)
         ready = self._wait("ready", head, "vllm", [self.server], health=f"{local_url(settings)}/health")
         # Under mp the server's own /health does not tell whether the other ranks live.
@@ -86,14 +88,12 @@ class Vllm(pulumi.ComponentResource):
         settings = self._settings
         env, generation = serve_env(settings, head.settings, token=secrets.ray_token is not None), ""
         files = {**serve_files(secrets)}
-        several = len(settings.nodes) > 1
-        over_ray = several and settings.vllm.executor is Executor.RAY
-        if over_ray:
+        if self._over_ray:
             # https://docs.vllm.ai: names listed here are not copied from the driver to the other nodes.
             files |= ray_files(secrets) | {
                 "config/ray_non_carry_over_env_vars.json": json.dumps(kept_on_node(settings))
             }
-        elif several:
+        elif self._several:
             env, generation = rank_env(settings, head.settings), ranks_generation(settings)
             files |= rank_files(secrets)
         return container.run(
@@ -101,7 +101,7 @@ class Vllm(pulumi.ComponentResource):
             "vllm",
             node=head,
             settings=settings,
-            role="serve" if over_ray else "rank",
+            role="serve" if self._over_ray else "rank",
             command=["vllm", "serve", *serve_args(settings)],
             env=env,
             files=files,
@@ -121,7 +121,6 @@ class Vllm(pulumi.ComponentResource):
         health: str = "",
     ) -> remote.Command:
         wait = self._settings.vllm.ready_timeout
-        over_ray = len(self._settings.nodes) > 1 and self._settings.vllm.executor is Executor.RAY
         return run(
             name,
             "ready.sh",
@@ -131,9 +130,9 @@ class Vllm(pulumi.ComponentResource):
                 "CONTAINER": docker_name,
                 "HEALTH": health,
                 "WAIT": str(wait),
-                "RAY": f"ray-{node.name}" if over_ray else "",
-                "ADDRESS": ray_address(self._settings) if over_ray else "",
-                "EXPECT": ray_members(self._settings) if over_ray else "",
+                "RAY": f"ray-{node.name}" if self._over_ray else "",
+                "ADDRESS": ray_address(self._settings) if self._over_ray else "",
+                "EXPECT": ray_members(self._settings) if self._over_ray else "",
             },
             triggers=[each.id for each in containers],
             opts=leaf.step(self, after=containers),
