@@ -181,11 +181,15 @@ class Deployment:
             raise LabError(f"pulumi {' '.join(argv)} failed:\n{run.output}")
         return run
 
+    def outputs(self) -> dict[str, Any]:
+        """The outputs of the stack."""
+        run = self.must("stack", "output", "--json", "--show-secrets", f"--stack={self.stack}")
+        found: dict[str, Any] = json.loads(run.output)
+        return found
+
     def output(self, name: str) -> Any:  # noqa: ANN401 - JSON
         """An output of the stack."""
-        return json.loads(
-            self.must("stack", "output", "--json", "--show-secrets", f"--stack={self.stack}").output
-        )[name]
+        return self.outputs()[name]
 
     def api_key(self) -> str:
         """The stack's API key."""

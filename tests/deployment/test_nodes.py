@@ -104,7 +104,6 @@ def test_a_worker_joins_and_the_others_go_on(trio: Deployment) -> None:
         < position(run, "vllm", "delete-replaced")
     )
     assert ask(trio).status_code == 200
-    unchanged(trio)
 
 
 @pytest.mark.row("env or flag of one Ray worker", "that worker, vllm")
