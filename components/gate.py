@@ -148,6 +148,7 @@ def _check_arguments(  # noqa: PLR0913 - both gates ask the same question
             "EXECUTOR": settings.vllm.executor.value if len(settings.nodes) > 1 else "none",
             "GPUS": settings.container.gpus,
             "MODELS": settings.model.mount,
+            "PRESENT": settings.model.present,
             "DIRECTORY": settings.model.directory,
             "CACHE_VOLUME": cache_volume(settings),
             "ENGINE": engine,

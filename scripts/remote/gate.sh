@@ -2,7 +2,7 @@
 # Would the new server's arguments be accepted by the new image's own vLLM? Runs beside the old server.
 # ENV_NAME: the variables of the server's environment.
 : "${NODE:?}" "${TAG:?}" "${CHECK:?}" "${REQUEST:?}" "${EXECUTOR:?}" "${GPUS:?}" "${MODELS:?}" "${DIRECTORY:?}"
-: "${CACHE_VOLUME:?}" "${ENGINE:?}" "${LABELS?}" "${MIN_FREE_MIB:?}" "${NAME:?}"
+: "${CACHE_VOLUME:?}" "${ENGINE:?}" "${LABELS?}" "${MIN_FREE_MIB:?}" "${NAME:?}" "${PRESENT:?}"
 
 # The check takes seconds to minutes of imports: what has passed once for the same image, arguments and
 # model is not asked again, so the second gate costs nothing where the first could do all.
@@ -61,7 +61,7 @@ main() {
   # The first gate comes before the model's files; where they are there already it checks all at once.
   if [[ $engine == when-present ]]; then
     engine=false
-    [[ ! -s $DIRECTORY/config.json ]] || engine=true
+    [[ ! -s $PRESENT ]] || engine=true
   fi
   if [[ $engine == true ]]; then
     stamp=$(stamp_file)
