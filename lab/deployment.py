@@ -10,7 +10,7 @@ import subprocess
 import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lab.instance import Lab
@@ -122,7 +122,9 @@ class Deployment:
                 entry.mode = 0o644
                 tar.addfile(entry, io.BytesIO(content))
         for name in self.lab.status()["nodes"]:
-            self.lab.root(name, "install", "-d", "-o", USER, "-g", USER, MODEL)
+            self.lab.root(
+                name, "install", "-d", "-o", USER, "-g", USER, str(PurePosixPath(MODEL).parent), MODEL
+            )
             self.lab.root(name, "tar", "-x", "--no-same-owner", "-C", MODEL, stdin=archive.getvalue())
 
     def pulumi(self, *argv: str, timeout: float = 1800, show: bool = False, stdin: str | None = None) -> Run:

@@ -92,13 +92,16 @@ class Handler(BaseHTTPRequestHandler):
         given = self.headers.get("Authorization", "").removeprefix("Bearer ")
         settings: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
         token = settings.get("token")
-        if given and given != token:
+        if given and given not in self._tokens():
             raise Refusal(HTTPStatus.UNAUTHORIZED, "", "Invalid credentials in Authorization header")
-        if not settings or (token and not given):
+        if not settings or (token and given != token):
             # What is private does not exist for strangers.
             status = HTTPStatus.NOT_FOUND if given else HTTPStatus.UNAUTHORIZED
             raise Refusal(status, "RepoNotFound", "Repository not found")
         return settings
+
+    def _tokens(self) -> set[str]:
+        return {json.loads(file.read_text()).get("token") for file in self.root.glob("*/*/settings.json")}
 
     def _revision(self, repo: str, revision: str, settings: dict[str, Any]) -> tuple[str, Path]:
         commit = settings["branches"].get(revision, revision)

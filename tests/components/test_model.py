@@ -108,3 +108,10 @@ def test_a_branch_is_let_pass_by_a_preview_and_refused_by_up() -> None:
     assert "Container vllm" in deploy(branch, preview=True).resources
     with pytest.raises(pulumi.RunError, match=r"git ls-remote https://huggingface.co/lab/tiny main"):
         deploy(branch)
+
+
+def test_half_a_model_is_none_for_the_gate_before_the_first_change(three: Graph) -> None:
+    folder = f"/home/aurora/models/lab--tiny/{'1' * 40}"
+    assert f"PRESENT={folder}/.complete\n" in three["Command check-arguments"].inputs["stdin"]
+    pair = deploy(samples.config())
+    assert "PRESENT=/home/aurora/models/tiny/config.json\n" in pair["Command check-arguments"].inputs["stdin"]

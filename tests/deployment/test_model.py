@@ -180,8 +180,13 @@ def test_what_cannot_be_fetched_stops_nothing(
     assert "Traceback" not in run.output
     assert containers(served) == before
     assert hub.requests(REPO) == []
+
+
+def test_the_way_back_from_a_refusal_restarts_nothing(served: Deployment) -> None:
+    before = containers(served)
     served.must("up")
     assert containers(served) == before
+    unchanged(served)
 
 
 def test_another_revision_is_everywhere_before_vllm_alone_is_replaced(served: Deployment, hub: Hub) -> None:

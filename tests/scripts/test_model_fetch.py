@@ -243,7 +243,7 @@ def test_what_does_not_fit_is_refused_before_it_is_fetched(
     [
         ({"TOKEN": "hf_wrong"}, "refuses the token"),
         ({"TOKEN": ""}, "or only for others"),
-        ({"TOKEN": TOKEN, "REPO": "lab/nobody"}, "refuses the token|or only for others"),
+        ({"TOKEN": TOKEN, "REPO": "lab/nobody"}, "or only for others"),
         ({"TOKEN": TOKEN, "REVISION": "0" * 40}, "has no revision 0000000"),
     ],
     ids=["wrong token", "no token", "unknown repository", "unknown revision"],
@@ -254,7 +254,7 @@ def test_a_refusal_of_the_hub_is_one_sentence(
     hub.configure(repo[0], token=TOKEN)
     run = nodes.fetch(*repo, **changes)
     assert run.returncode != 0
-    assert any(word in run.stderr for word in words.split("|")), run.stderr
+    assert words in run.stderr
     assert "Traceback" not in run.stderr
 
 
