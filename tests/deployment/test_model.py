@@ -15,7 +15,7 @@ from lab.deployment import MODEL, Deployment, Run
 from lab.hub import Hub
 from lab.images import fake_model
 from lab.topology import USER
-from tests.deployment.stack import ask, containers, edit, replaced, unchanged
+from tests.deployment.stack import ask, containers, edit, position, replaced, restarts, settle, unchanged
 
 pytestmark = pytest.mark.lab
 
@@ -44,8 +44,7 @@ def served(pair: Deployment, hub: Hub) -> Iterator[Deployment]:
     right = pair.config_file.read_text()
     set_token(pair, TOKEN)
     take(pair, hub, SMALL)
-    pair.must("up", "--refresh")
-    yield pair
+    yield settle(pair)
     pair.config_file.write_text(right)
 
 
@@ -189,17 +188,17 @@ def test_the_way_back_from_a_refusal_restarts_nothing(served: Deployment) -> Non
     unchanged(served)
 
 
+@pytest.mark.row("model revision", "fetched, copied, verified first; then vllm")
 def test_another_revision_is_everywhere_before_vllm_alone_is_replaced(served: Deployment, hub: Hub) -> None:
-    before = containers(served)
-    directory = take(served, hub, fake_model(seed=3))
-    assert replaced(served.must("preview")) == VLLM
-    run = served.must("up")
-    assert replaced(run) == VLLM
-    after = containers(served)
-    assert {name for name in after if after[name] != before[name]} == {"vllm"}
-    names = [event.name for event in run.events if event.op in ("create-replacement", "delete-replaced")]
-    assert names.index("model-head") < names.index("model-worker") < names.index("vllm")
-    assert directory in served.lab.root("worker", "find", ROOT, "-name", ".complete")
+    def another_revision(pair: Deployment) -> None:
+        take(pair, hub, fake_model(seed=3))
+
+    run = restarts(served, another_revision, VLLM)
+    fetched = position(run, "model-head", "create-replacement")
+    copied = position(run, "model-worker", "create-replacement")
+    assert fetched < copied < position(run, "vllm", "delete-replaced")
+    for node in ("head", "worker"):
+        assert content(served, node, current(served)) == hashes(fake_model(seed=3)), node
     assert ask(served).status_code == 200
     unchanged(served)
 
@@ -225,7 +224,7 @@ def test_killed_transfers_go_on_where_they_ended(served: Deployment, hub: Hub) -
     run = interrupted(
         served,
         when=lambda: on_its_way(served, "worker", directory),
-        by=lambda: served.lab.root("worker", "pkill", "-f", "spark-vllm-test.sh"),
+        by=lambda: served.lab.root("worker", "pkill", "-f", "spark-vllm-test-worker.sh"),
     )
     served.lab.root("head", "tc", "qdisc", "del", "dev", rail, "root")
     assert run.status != 0
