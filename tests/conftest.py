@@ -13,8 +13,13 @@ from xdist.scheduler import LoadScopeScheduling
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
 
-LONGEST_FIRST = ("real", "restarts", "deployment", "trio", "lab", "engine", "images")
-OWN_NODES = {"test_vllm.py": "real", "test_restarts.py": "restarts", "test_nodes.py": "trio"}
+LONGEST_FIRST = ("real", "restarts", "deployment", "files", "trio", "lab", "engine", "images")
+OWN_NODES = {
+    "test_vllm.py": "real",
+    "test_restarts.py": "restarts",
+    "test_nodes.py": "trio",
+    **dict.fromkeys(("test_image.py", "test_model.py", "test_peers.py"), "files"),
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
