@@ -206,7 +206,7 @@ def test_another_revision_is_everywhere_before_vllm_alone_is_replaced(served: De
 def test_killed_transfers_go_on_where_they_ended(served: Deployment, hub: Hub) -> None:
     before = containers(served)
     directory = take(served, hub, LARGE)
-    hub.configure(REPO, bytes_per_second=8_000_000)
+    hub.configure(REPO, bytes_per_second=2_000_000)
     run = interrupted(
         served,
         when=lambda: on_its_way(served, "head", directory),
@@ -219,7 +219,7 @@ def test_killed_transfers_go_on_where_they_ended(served: Deployment, hub: Hub) -
     hub.configure(REPO, bytes_per_second=0)
     hub.forget(REPO)
     rail = served.lab.nic("head", 0).name
-    slow = ("root", "tbf", "rate", "80mbit", "burst", "128kb", "latency", "400ms")
+    slow = ("root", "tbf", "rate", "40mbit", "burst", "128kb", "latency", "400ms")
     served.lab.root("head", "tc", "qdisc", "add", "dev", rail, *slow)
     run = interrupted(
         served,

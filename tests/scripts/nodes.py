@@ -147,7 +147,7 @@ class Nodes:
             cwd=self.place / "head",
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
 

@@ -46,7 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Hub, str]
     with subprocess.Popen(
         [sys.executable, hub_server.__file__, str(root), "127.0.0.1", str(port)]
     ) as process:
-        end = time.monotonic() + 10
+        end = time.monotonic() + 30
         while time.monotonic() < end:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -135,7 +135,7 @@ def test_a_cut_connection_goes_on_where_it_ended(nodes: Nodes, hub: Hub, large: 
 
 
 def test_a_killed_fetch_goes_on_where_it_ended(nodes: Nodes, hub: Hub, large: tuple[str, str]) -> None:
-    hub.configure(large[0], bytes_per_second=12_000_000)
+    hub.configure(large[0], bytes_per_second=5_000_000)
     script, libraries, inputs = nodes.fetch_command(*large)
     incoming = nodes.directory(*large) / ".incoming"
     with subprocess.Popen(
