@@ -77,7 +77,7 @@ other_ways() {
   local interface address hop local_address ways=
   while read -r interface address hop; do
     [[ -n $interface ]] || continue
-    if [[ $interface != "$1" ]] && has_address "$interface" "$address"; then
+    if [[ $interface != "$1" && ${address%/*} != "$(way_in)" ]] && has_address "$interface" "$address"; then
       ways+="${address%/*} or "
     fi
     local_address=$(ip -6 -o addr show dev "$interface" scope link | awk '{sub(/\/.*/, "", $4); print $4; exit}')
