@@ -1,316 +1,367 @@
-"""The managed network on real nodes: what is refused, changed, kept over a boot, and undone.
-
-The nodes' own netplan file, 40-cx7.yaml, names both rails: to the program it is somebody else's.
-"""
+"""The network's scripts on nodes of their own: what they leave alone, refuse, change, and undo."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from components.network import network_inputs
-from components.remote import compose
-from components.settings import Settings, parse
-from lab.deployment import Deployment
+from lab.build import build_image
 from lab.instance import Lab
+from lab.nodes import node_image
 from tests import samples
-from tests.deployment.stack import Config, containers, edit, replaced, unchanged
+from tests.deployment.rails import (
+    FIRST,
+    FOREIGN,
+    KEPT,
+    OWN,
+    STATE,
+    TWIN,
+    UNIT,
+    Change,
+    Rails,
+    done,
+    eventually,
+    refused,
+    worker_rail,
+)
+from tests.instances import fresh
 
 pytestmark = pytest.mark.lab
 
-NODES = ("head", "worker")
-FIRST, SECOND = "enp1s0f0np0", "enP2p1s0f0np0"
-FOREIGN = "/etc/netplan/40-cx7.yaml"
-KEPT = f"{FOREIGN}.kept-by-spark-vllm-test"
-OWN = "/etc/netplan/90-spark-vllm-test.yaml"
-STATE = "/var/lib/spark-vllm/network-test"
-UNIT = "spark-vllm-network-test"
-WORKER_AND_VLLM = ["delete vllm", "delete worker", "create worker", "create vllm"]
-ALL_OF_RAY = ["delete vllm", "delete worker", "delete head", "create head", "create worker", "create vllm"]
+DELIVERED = ["192.168.200.13/24", "192.168.201.13/24"]
+MOVED = "192.168.201.99/24"
+MOVE = worker_rail(1, MOVED, takeOver=True)
+OTHER = "/etc/netplan/50-other.yaml"
 PUT_BACK = f"""
 systemctl stop '{UNIT}-*.timer' 2>/dev/null
-rm -rf {OWN} {STATE} {KEPT}
-ip link delete br-test 2>/dev/null
-ip -4 addr flush dev {SECOND}
+rm -rf {OWN} {STATE} {KEPT} {OTHER}*
+ip -4 addr flush dev {TWIN}
 netplan apply
 """
 
 
-@pytest.fixture
-def nodes(lab: Lab) -> Iterator[Lab]:
-    """The nodes, whose network is put back past the program after the test."""
-    before = {node: lab.root(node, "cat", FOREIGN) + "\n" for node in NODES}
-    yield lab
-    for node, text in before.items():
-        traces = shell(lab, node, f"ls {OWN} {STATE} {KEPT} 2>/dev/null || true")
-        if traces or shell(lab, node, f"cat {FOREIGN}") != text.rstrip("\n"):
-            put(lab, text, node)
-            shell(lab, node, PUT_BACK)
-            lab.wait_ready(node)
+@pytest.fixture(scope="module")
+def bare() -> Iterator[Lab]:
+    """Two nodes whose network these tests take apart."""
+    yield from fresh("network")
 
 
 @pytest.fixture
-def deployed(pair: Deployment, nodes: Lab) -> Iterator[Deployment]:
-    """The pair, deployed; its stack file is put back after the test."""
-    assert pair.lab is nodes
-    pair.must("up", "--refresh")
-    right = pair.config_file.read_text()
-    yield pair
-    pair.config_file.write_text(right)
+def worker(bare: Lab) -> Iterator[Rails]:
+    """A worker whose network is as delivered, before and after."""
+    node = Rails(bare)
+    text, before = node.root(f"cat {FOREIGN}"), node.files()
+    yield node
+    if node.files() != before or node.root(f"ls {STATE} 2>/dev/null || true"):
+        node.put(f"{text}\n")
+        node.root(PUT_BACK)
+    eventually(lambda: node.addresses() == DELIVERED)
+    bare.wait_ready("worker")
 
 
 @pytest.fixture
-def foreign(nodes: Lab) -> str:
-    """What the worker's own netplan file says."""
-    return nodes.root("worker", "cat", FOREIGN) + "\n"
+def head(bare: Lab) -> Rails:
+    return Rails(bare, "head")
 
 
-def put(lab: Lab, text: str, node: str = "worker") -> None:
-    lab.root(node, "install", "-m", "600", "/dev/stdin", FOREIGN, stdin=text.encode())
-
-
-def shell(lab: Lab, node: str, words: str) -> str:
-    return lab.root(node, "bash", "-c", words)
-
-
-def addresses(lab: Lab, node: str, interface: str) -> list[str]:
-    listed = json.loads(lab.root(node, "ip", "-json", "-4", "addr", "show", "dev", interface))
-    return [f"{each['local']}/{each['prefixlen']}" for each in listed[0]["addr_info"]]
-
-
-def mtu(lab: Lab, node: str, interface: str) -> int:
-    return int(lab.root(node, "cat", f"/sys/class/net/{interface}/mtu"))
-
-
-def until(lab: Lab, node: str, check: str, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while lab.outer.attempt("exec", lab.container(node), "bash", "-c", check).returncode:
-        assert time.monotonic() < end, f"{node}: {check}"
-        time.sleep(0.3)
-
-
-def on(lab: Lab, node: str, verb: str, settings: Settings, **inputs: str) -> subprocess.CompletedProcess[str]:
-    """Run network.sh on a node as the program does: over SSH, on standard input."""
-    [where] = [each for each in settings.nodes if each.name == node]
-    given = network_inputs(settings, where, project="spark-vllm", stack="test")
-    given["ROOT"] = given["ROOT"].replace("DEADMAN=180\n", f"DEADMAN={inputs.pop('DEADMAN', '180')}\n", 1)
-    return piped(lab, node, compose("network.sh", given | inputs), verb)
-
-
-def link(lab: Lab, node: str) -> subprocess.CompletedProcess[str]:
-    """Run link.sh on a node for both rails."""
-    peer = 13 if node == "head" else 12
-    rails = "\n".join(
-        f"{interface} 192.168.{net}.{25 - peer}/24 192.168.{net}.0/24 - 192.168.{net}.{peer}"
-        for interface, net in ((FIRST, 200), (SECOND, 201))
-    )
-    return piped(
-        lab, node, compose("link.sh", {"NODE": node, "RAILS": rails, "MTU": "9000", "SYSFS": "/sys"})
-    )
-
-
-def piped(lab: Lab, node: str, script: str, verb: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["ssh", "-F", lab.status()["sshConfig"], node, "--", f"timeout 120 bash -s -- {verb}"],
-        input=script,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=180,
-    )
-
-
-def with_rail(rail: int, address: str, **network: bool) -> Settings:
-    configuration = samples.config(network=network)
-    configuration["nodes"][1]["rails"][rail]["address"] = address
-    return parse(samples.raw(configuration))
-
-
-def files(lab: Lab, node: str) -> str:
-    return shell(
-        lab, node, "find /etc/netplan /run/systemd/network /var/lib/spark-vllm -ls 2>/dev/null || true"
-    )
-
-
-@pytest.mark.parametrize("node", NODES)
-def test_what_is_right_is_left_alone(nodes: Lab, node: str) -> None:
-    before = files(nodes, node)
-    result = on(nodes, node, "apply", samples.settings(), ROOT="exit 1")
-    assert (result.returncode, result.stdout) == (0, "changed=none\n"), result.stderr
-    assert files(nodes, node) == before
-
-
-def test_the_rail_that_carries_ssh_is_refused_with_the_recipe(nodes: Lab) -> None:
-    before = files(nodes, "worker")
-    result = on(nodes, "worker", "apply", with_rail(0, "192.168.200.99/24", takeOver=True))
-    assert result.returncode == 1
-    assert f"SSH comes in by 192.168.200.13 on {FIRST}" in result.stderr
-    assert f"%{FIRST} or 192.168.201.13" in result.stderr
-    assert files(nodes, "worker") == before
-
-
-def test_without_root_the_line_for_sudoers_is_named(nodes: Lab) -> None:
-    shell(nodes, "worker", "echo 'aurora ALL=(ALL) PASSWD: ALL' >/etc/sudoers.d/zz-test")
+def test_what_is_right_is_left_alone_and_needs_no_sudo(worker: Rails) -> None:
+    before = worker.files()
+    worker.root("mv /etc/sudoers.d/aurora /root/")
     try:
-        result = on(nodes, "worker", "apply", with_rail(1, "192.168.201.99/24", takeOver=True))
+        ended = worker.network("apply")
+        done(ended, "changed=none")
+        assert ended.stderr == ""
+        done(worker.network("confirm"), "confirmed=yes")
+        worker.root(f"ip addr del 192.168.201.13/24 dev {TWIN}")
+        line = "aurora ALL=(root) NOPASSWD: /usr/bin/bash"
+        refused(worker.network("apply"), "sudo asks aurora for a password", line, "/etc/sudoers.d/spark-vllm")
+        worker.root(f"echo '{line}' >/etc/sudoers.d/spark-vllm")
+        done(worker.network("apply"), f"changed={TWIN}")
+        done(worker.network("confirm"), "confirmed=yes")
     finally:
-        nodes.root("worker", "rm", "/etc/sudoers.d/zz-test")
-    assert result.returncode == 1
-    assert "aurora ALL=(root) NOPASSWD: /usr/bin/bash" in result.stderr
-    assert addresses(nodes, "worker", SECOND) == ["192.168.201.13/24"]
+        worker.root("rm -f /etc/sudoers.d/spark-vllm; mv /root/aurora /etc/sudoers.d/")
+    assert worker.files() == before
 
 
-def test_a_file_that_says_more_is_not_taken_over(nodes: Lab, foreign: str) -> None:
-    put(nodes, f"{foreign}  bridges: {{br-test: {{}}}}\n")
-    result = on(nodes, "worker", "apply", with_rail(1, "192.168.201.99/24", takeOver=True))
-    assert result.returncode == 1
-    assert f"{FOREIGN} configures {SECOND}, {FIRST} and also br-test" in result.stderr
-    assert OWN not in files(nodes, "worker")
+def test_an_address_that_a_reboot_loses_is_warned_of(worker: Rails) -> None:
+    worker.root(f"ip addr add {MOVED} dev {TWIN}")
+    ended = worker.network("apply", worker_rail(1, MOVED))
+    worker.root(f"ip addr del {MOVED} dev {TWIN}")
+    done(ended, "changed=none", f"warning: worker: {TWIN} has {MOVED}, but no configuration")
 
 
-def test_a_rail_that_no_file_names_is_set_and_the_others_files_stay(nodes: Lab, foreign: str) -> None:
-    first = foreign.partition(f"    {SECOND}:")[0]
-    put(nodes, first)
-    shell(nodes, "worker", f"ip -4 addr flush dev {SECOND}; ip link set {SECOND} mtu 1500")
-    settings = samples.settings()
-    result = on(nodes, "worker", "apply", settings)
-    assert f"changed={SECOND}\n" in result.stdout, result.stderr
-    assert "confirmed=yes\n" in on(nodes, "worker", "confirm", settings).stdout
-    assert (addresses(nodes, "worker", SECOND), mtu(nodes, "worker", SECOND)) == (["192.168.201.13/24"], 9000)
-    assert nodes.root("worker", "cat", FOREIGN).strip() == first.strip()
-    assert FIRST not in nodes.root("worker", "cat", OWN)
-    assert on(nodes, "worker", "apply", settings).stdout == "changed=none\n"
+def test_a_foreign_file_is_refused_then_taken_over_and_restored(worker: Rails) -> None:
+    worker.put(worker.root(f"cat {FOREIGN}").replace("version: 2", "version: 2\n  renderer: networkd") + "\n")
+    before = worker.files()
+    refused(
+        worker.network("apply", worker_rail(1, MOVED)),
+        f"{FOREIGN} already configures",
+        f"{TWIN} {MOVED}",
+        "network.takeOver: true",
+    )
+    assert worker.files() == before
+    done(worker.network("apply", MOVE), f"changed={TWIN}")
+    done(worker.network("confirm", MOVE), "worker: confirmed")
+    assert worker.addresses() == ["192.168.200.13/24", MOVED]
+    assert worker.root("ls /etc/netplan").split() == [
+        "10-lab.yaml",
+        KEPT.rpartition("/")[2],
+        "90-spark-vllm-test.yaml",
+    ]
+    own = worker.root(f"cat {OWN}")
+    assert own.startswith("# Made by Pulumi: project spark-vllm, stack test.")
+    # What the other file said for all interfaces does not go with it.
+    assert "\n  renderer: networkd\n" in own
+    assert worker.root(f"stat -c '%a %U' {OWN}") == "600 root"
+
+    kept = worker.files()
+    done(worker.network("apply", MOVE), "changed=none")
+    done(worker.network("remove", MOVE), "removed=none")
+    assert worker.files() == kept
+    worker.reboot()
+    eventually(lambda: worker.addresses() == ["192.168.200.13/24", MOVED])
+    eventually(lambda: worker.network("apply", MOVE).returncode == 0)
+
+    done(worker.network("remove", worker_rail(1, MOVED, removeOnDestroy=True)), "removed=yes")
+    # An `up` right after it waits until the removal, some seconds later, is done.
+    done(worker.network("apply"), "changed=none")
+    assert worker.addresses() == DELIVERED
+    assert worker.files() == before
+    assert worker.root(f"ls {STATE} 2>/dev/null; systemctl list-units --all --no-legend '{UNIT}*'") == ""
 
 
-CUTTING_NETPLAN = """#!/bin/bash
-/usr/sbin/netplan "$@" || exit
-[[ $1 == apply ]] || exit 0
-if ! iptables -D INPUT -s 192.168.200.12 -j DROP 2>/dev/null; then
-  iptables -I INPUT -s 192.168.200.12 -j DROP
+def test_a_rail_that_no_file_names_is_set_and_others_files_stay(worker: Rails) -> None:
+    worker.put(worker.root(f"cat {FOREIGN}").partition(f"    {TWIN}:")[0])
+    worker.root(f"ip -4 addr flush dev {TWIN}; ip link set {TWIN} mtu 1500")
+    first = worker.root(f"cat {FOREIGN}")
+    done(worker.network("apply"), f"changed={TWIN}")
+    done(worker.network("confirm"), "confirmed=yes")
+    assert (worker.addresses(), worker.mtu()) == (DELIVERED, 9000)
+    assert worker.root(f"cat {FOREIGN}") == first
+    assert FIRST not in worker.root(f"cat {OWN}")
+    assert worker.link_local(TWIN)
+    done(worker.network("apply"), "changed=none")
+
+
+def test_a_file_that_also_configures_something_else_stays(worker: Rails) -> None:
+    before = worker.files()
+    for text in (
+        f"{{ethernets: {{{TWIN}: {{addresses: [192.168.201.77/24]}}, wlP9s9: {{dhcp4: no}}}}}}",
+        '{ethernets: {all: {match: {name: "en*"}, dhcp4: false}}}',
+        f"{{ethernets: {{{TWIN}: {{}}}}, vlans: {{v7: {{id: 7, link: {TWIN}}}}}}}",
+    ):
+        worker.put(f"network: {text}\n", OTHER)
+        refused(worker.network("apply", MOVE), OTHER, "cannot be taken over whole")
+    worker.root(f"rm {OTHER}")
+    assert worker.files() == before
+
+
+def test_a_file_that_knows_the_rail_by_its_mac_address_is_found(worker: Rails) -> None:
+    mac = worker.root(f"cat /sys/class/net/{TWIN}/address")
+    worker.put(worker.root(f"cat {FOREIGN}").partition(f"    {TWIN}:")[0])
+    worker.put(f"network: {{ethernets: {{port: {{match: {{macaddress: '{mac}'}}, mtu: 9000}}}}}}\n", OTHER)
+    refused(worker.network("apply", worker_rail(1, MOVED)), f"{OTHER} already configures {TWIN}")
+
+
+def test_what_netplan_refuses_changes_nothing(worker: Rails) -> None:
+    worker.put("network: {bonds: {b: {interfaces: [nowhere]}}}\n", OTHER)
+    before = worker.files()
+    refused(worker.network("apply", MOVE), "netplan refuses the change, and nothing was changed")
+    assert worker.files() == before
+
+
+@pytest.fixture
+def netplan(worker: Rails) -> Iterator[Rails]:
+    """A netplan on the worker that can be told to go wrong: the first `apply` does what /run/first says."""
+    text = """#!/bin/bash
+if [[ $1 == apply && -e /run/first ]]; then
+  mv /run/first /run/second
+  source /run/second
+elif [[ $1 == apply && -e /run/second ]]; then
+  iptables -D OUTPUT -d 192.168.200.12 -j DROP 2>/dev/null
 fi
+exec /usr/sbin/netplan "$@"
 """
+    worker.root("install -m 755 /dev/stdin /usr/local/sbin/netplan", stdin=text.encode())
+    yield worker
+    worker.root("rm -f /usr/local/sbin/netplan /run/first /run/second")
+    worker.root("iptables -D OUTPUT -d 192.168.200.12 -j DROP 2>/dev/null || true")
 
 
-def test_a_change_that_cuts_the_way_is_undone_and_told(nodes: Lab) -> None:
-    """A netplan whose first `apply` makes the node deaf to the head, and whose second cures it."""
-    shim = "/usr/local/sbin/netplan"
-    nodes.root("worker", "install", "-m", "755", "/dev/stdin", shim, stdin=CUTTING_NETPLAN.encode())
-    settings = with_rail(1, "192.168.201.99/24", takeOver=True)
-    try:
-        result = on(nodes, "worker", "apply", settings, HEARD_SECONDS="4")
-    finally:
-        nodes.root("worker", "rm", shim)
-        shell(nodes, "worker", "while iptables -D INPUT -s 192.168.200.12 -j DROP 2>/dev/null; do :; done")
-    assert result.returncode == 1
-    assert "cut the way by which it was asked for, so it was undone" in result.stderr
-    assert addresses(nodes, "worker", SECOND) == ["192.168.201.13/24"]
-    assert shell(nodes, "worker", "ls /etc/netplan").split() == ["10-lab.yaml", "40-cx7.yaml"]
-
-
-def test_a_change_that_nobody_confirms_is_undone_and_made_again(nodes: Lab) -> None:
-    settings = with_rail(1, "192.168.201.99/24", takeOver=True)
-    result = on(nodes, "worker", "apply", settings, DEADMAN="5")
-    assert f"changed={SECOND}\n" in result.stdout, result.stderr
-    assert addresses(nodes, "worker", SECOND) == ["192.168.201.99/24"]
-    until(nodes, "worker", f"[[ -e {STATE}/rolled-back ]]")
-    assert addresses(nodes, "worker", SECOND) == ["192.168.201.13/24"]
-    assert shell(nodes, "worker", "ls /etc/netplan").split() == ["10-lab.yaml", "40-cx7.yaml"]
-    result = on(nodes, "worker", "confirm", settings)
-    assert "confirmed=yes\n" in result.stdout, result.stderr
-    assert "nothing confirmed it in time" in result.stderr
-    assert addresses(nodes, "worker", SECOND) == ["192.168.201.99/24"]
-    assert UNIT not in nodes.root("worker", "systemctl", "list-timers", "--no-legend")
-
-
-@pytest.mark.parametrize("node", NODES)
-def test_links_that_are_right(nodes: Lab, node: str) -> None:
-    result = link(nodes, node)
-    assert (result.returncode, result.stdout) == (0, "rails=ok\n"), result.stderr
-
-
-def test_a_pulled_cable_is_seen_on_both_ends(nodes: Lab) -> None:
-    nodes.unplug("worker", 1)
-    try:
-        until(nodes, "worker", f"[[ $(</sys/class/net/{SECOND}/operstate) != up ]]")
-        here, there = link(nodes, "worker"), link(nodes, "head")
-        change = on(nodes, "worker", "apply", samples.settings())
-    finally:
-        nodes.plug("worker", 1)
-    until(nodes, "worker", f"[[ $(</sys/class/net/{SECOND}/operstate) == up ]]")
-    nodes.wait_ready("worker")
-    assert change.returncode == 1
-    assert f"worker: {SECOND} has no carrier: is the cable in" in change.stderr
-    assert here.returncode == there.returncode == 1
-    assert f"worker: {SECOND} is " in here.stderr
-    assert "is the cable in, on both ends?" in here.stderr
-    assert f"192.168.201.13 does not answer on {SECOND} (192.168.201.12): is the cable in" in there.stderr
-
-
-def test_an_mtu_of_one_end_is_seen_on_both(nodes: Lab) -> None:
-    nodes.root("worker", "ip", "link", "set", SECOND, "mtu", "1500")
-    try:
-        here, there = link(nodes, "worker"), link(nodes, "head")
-    finally:
-        nodes.root("worker", "ip", "link", "set", SECOND, "mtu", "9000")
-    assert here.returncode == there.returncode == 1
-    assert f"worker: {SECOND} has MTU 1500, and network.mtu is 9000" in here.stderr
-    assert f"192.168.201.13 answers on {SECOND}, but not to frames of 9000 bytes" in there.stderr
-
-
-def another_address(config: Config) -> None:
-    config["nodes"][1]["rails"][1]["address"] = "192.168.201.99/24"
-
-
-def test_a_rail_of_one_node(deployed: Deployment) -> None:
-    lab, before = deployed.lab, containers(deployed)
-    edit(deployed, another_address)
-    refused = deployed.pulumi("up")
-    assert refused.status != 0
-    assert f"{FOREIGN} already configures" in refused.output
-    assert "set network.takeOver: true" in refused.output
-    assert containers(deployed) == before
-
-    edit(deployed, lambda config: config["network"].update({"takeOver": True}))
-    assert replaced(deployed.must("up")) == WORKER_AND_VLLM
-    assert containers(deployed)["ray-head"] == before["ray-head"]
-    assert addresses(lab, "worker", SECOND) == ["192.168.201.99/24"]
-    assert addresses(lab, "worker", FIRST) == ["192.168.200.13/24"]
-    assert lab.root("worker", "stat", "-c", "%a %U", OWN).split() == ["600", "root"]
-    assert lab.root("worker", "cat", OWN).startswith("# Made by Pulumi: project spark-vllm, stack test.")
-    assert shell(lab, "head", "ls /etc/netplan").split() == ["10-lab.yaml", "40-cx7.yaml"]
-    unchanged(deployed)
-
-
-def test_the_mtu_of_all_over_a_boot_and_undone_by_destroy(deployed: Deployment) -> None:
-    lab = deployed.lab
-    edit(
-        deployed,
-        lambda config: config["network"].update({"mtu": 1500, "takeOver": True, "removeOnDestroy": True}),
+def test_a_change_that_cuts_the_way_is_undone_and_told_over_it(netplan: Rails) -> None:
+    before = netplan.files()
+    netplan.root("echo 'iptables -I OUTPUT -d 192.168.200.12 -j DROP' >/run/first")
+    refused(
+        netplan.network("apply", MOVE), "cut the way", "so it was undone", f"be {netplan.link_local(TWIN)}"
     )
-    assert replaced(deployed.must("up")) == ALL_OF_RAY
-    assert [mtu(lab, node, rail) for node in NODES for rail in (FIRST, SECOND)] == [1500] * 4
-    assert deployed.pulumi("preview", "--expect-no-changes").status == 0
-
-    lab.reboot("worker")
-    assert [mtu(lab, "worker", rail) for rail in (FIRST, SECOND)] == [1500] * 2
-
-    deployed.must("destroy")
-    for node in NODES:
-        until(lab, node, f"[[ -e {FOREIGN} && ! -e {OWN} && ! -e {STATE} ]]")
-        assert [mtu(lab, node, rail) for rail in (FIRST, SECOND)] == [9000] * 2
-        lab.wait_ready(node)
-    assert link(lab, "worker").returncode == 0
+    assert netplan.addresses() == DELIVERED
+    assert netplan.files() == before
 
 
-def test_a_worker_is_reached_by_its_link_local_address(deployed: Deployment) -> None:
-    [found] = json.loads(deployed.lab.root("worker", "ip", "-json", "-6", "addr", "show", "dev", FIRST))
-    [local] = [each["local"] for each in found["addr_info"] if each["scope"] == "link"]
-    before = containers(deployed)
-    edit(deployed, lambda config: config["nodes"][1]["ssh"].update({"host": f"{local}%{FIRST}"}))
-    assert replaced(deployed.must("up")) == []
-    assert containers(deployed) == before
-    unchanged(deployed)
+def test_a_change_that_netplan_cannot_apply_is_undone(netplan: Rails) -> None:
+    before = netplan.files()
+    netplan.root(f"echo 'ip addr flush dev {TWIN}; exit 1' >/run/first")
+    refused(netplan.network("apply", MOVE), "netplan apply failed, and what was there before is put back")
+    assert netplan.addresses() == DELIVERED
+    assert netplan.files() == before
+
+
+def test_nobody_confirms_so_it_is_undone_and_the_next_run_repairs(worker: Rails) -> None:
+    before = worker.files()
+    change = worker_rail(1, MOVED, takeOver=True, mtu=1500)
+    done(worker.network("apply", change, deadman=4))
+    assert (worker.addresses()[1], worker.mtu(), worker.mtu(FIRST)) == (MOVED, 1500, 1500)
+    eventually(lambda: "rolled-back" in worker.root(f"ls {STATE}"))
+    assert worker.files() == before
+    assert (worker.addresses(), worker.mtu(), worker.mtu(FIRST)) == (DELIVERED, 9000, 9000)
+    done(worker.network("confirm", change), "was undone, since nothing confirmed it", "confirmed=yes")
+    assert (worker.addresses()[1], worker.mtu()) == (MOVED, 1500)
+    assert worker.root(f"systemctl list-timers --all --no-legend '{UNIT}*'") == ""
+
+
+def test_the_rail_that_carries_ssh_is_changed_by_another_way_alone(worker: Rails) -> None:
+    before, local = worker.files(), worker.link_local()
+    change = worker_rail(0, "192.168.200.99/24", takeOver=True)
+    refused(
+        worker.network("apply", change),
+        f"SSH comes in by 192.168.200.13 on {FIRST}",
+        f"be {local} or 192.168.201.13,",
+    )
+    assert worker.files() == before
+    done(worker.network("apply", change, via=local), f"changed={FIRST}")
+    done(worker.network("confirm", change, via=local))
+    assert worker.addresses() == ["192.168.200.99/24", DELIVERED[1]]
+    done(worker.network("apply", via="192.168.201.13"), f"changed={FIRST}")
+    done(worker.network("confirm"))
+    assert worker.addresses() == DELIVERED
+
+
+def renumbered(configuration: samples.Config) -> None:
+    for node in configuration["nodes"]:
+        node["rails"][0]["address"] = node["rails"][0]["address"].replace("192.168.200", "192.168.210")
+
+
+def test_the_head_does_not_cut_its_workers_off(head: Rails) -> None:
+    before = head.files()
+    refused(
+        head.network("apply", renumbered), f"a worker is reached by 192.168.200.13 over {FIRST}", "fe80::"
+    )
+    assert head.files() == before
+
+
+def wrong_device(configuration: samples.Config) -> None:
+    configuration["nodes"][1]["rails"][0]["rdmaDevice"] = "roceP2p1s0f0"
+
+
+def no_device(configuration: samples.Config) -> None:
+    configuration["nodes"][1]["rails"][0]["rdmaDevice"] = "rocep9"
+
+
+STATE_FILE = "/opt/spark-lab/sysfs/class/infiniband/rocep1s0f0/ports/1/state"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change", "words"),
+    [
+        pytest.param("", "", wrong_device, f"roceP2p1s0f0 belongs to {TWIN}, not to {FIRST}", id="mapping"),
+        pytest.param(
+            "", "", no_device, "no RDMA device rocep9; it has: roceP2p1s0f0 rocep1s0f0", id="device"
+        ),
+        pytest.param(
+            f"echo '1: DOWN' >{STATE_FILE}",
+            f"echo '4: ACTIVE' >{STATE_FILE}",
+            None,
+            "RDMA device rocep1s0f0 is 1: DOWN, not ACTIVE",
+            id="RDMA state",
+        ),
+        pytest.param(
+            f"ip link set {TWIN} mtu 1500",
+            f"ip link set {TWIN} mtu 9000",
+            None,
+            f"{TWIN} has MTU 1500, and network.mtu is 9000",
+            id="own MTU",
+        ),
+        pytest.param(
+            f"ip route add 192.168.201.128/25 dev {FIRST}",
+            f"ip route del 192.168.201.128/25 dev {FIRST}",
+            None,
+            f"there is a second route to it: 192.168.201.128/25 dev {FIRST}",
+            id="second route",
+        ),
+        pytest.param("", "", worker_rail(1, MOVED), f"{TWIN} does not have {MOVED}", id="address"),
+    ],
+)
+def test_a_link_check_says_what_is_wrong(
+    worker: Rails, before: str, after: str, change: Change | None, words: str
+) -> None:
+    worker.root(before or "true")
+    try:
+        refused(worker.link(change), words)
+    finally:
+        worker.root(after or "true")
+
+
+def test_a_link_check_sees_the_other_ends_mtu(worker: Rails, head: Rails) -> None:
+    done(head.link(), "rails=ok")
+    head.root(f"ip link set {TWIN} mtu 1500")
+    try:
+        refused(worker.link(), f"192.168.201.12 answers on {TWIN}, but not to frames of 9000 bytes")
+    finally:
+        head.root(f"ip link set {TWIN} mtu 9000")
+
+
+def test_a_pulled_cable_is_seen_on_both_ends_and_no_reason_to_change(worker: Rails, head: Rails) -> None:
+    worker.lab.unplug("worker", 1)
+    try:
+        worker.root(f"ip addr del 192.168.201.13/24 dev {TWIN} 2>/dev/null || true")
+        eventually(lambda: worker.root(f"cat /sys/class/net/{TWIN}/operstate") != "up")
+        refused(worker.link(), f"worker: {TWIN} is ", "is the cable in, on both ends?")
+        refused(head.link(), f"192.168.201.13 does not answer on {TWIN} (192.168.201.12): is the cable in")
+        refused(worker.network("apply"), f"worker: {TWIN} has no carrier: is the cable in")
+    finally:
+        worker.lab.plug("worker", 1)
+
+
+@pytest.fixture(scope="module")
+def networkmanager(bare: Lab) -> Iterator[Rails]:
+    """NetworkManager on the worker, with the second rail to manage and no file of netplan that names it."""
+    node = Rails(bare)
+    text = node.root(f"cat {FOREIGN}")
+    context = Path(__file__).with_name("networkmanager")
+    image = build_image(bare.outer, context, "spark-lab/networkmanager", base=node_image(bare.outer))
+    tar = ("--entrypoint=tar", image, "-c", "-C", "/packages", ".")
+    packages = bare.outer.attempt("run", "--rm", "--network=none", *tar)
+    node.root("mkdir /opt/packages && tar -x -C /opt/packages", stdin=packages.stdout)
+    node.root(
+        "cd /etc/systemd/system && mkdir NetworkManager.service.d && "
+        "cp systemd-networkd.service.d/lab.conf NetworkManager.service.d/ && dpkg -i /opt/packages/*.deb"
+    )
+    node.put(text.partition(f"    {TWIN}:")[0])
+    node.root(f"netplan apply; ip addr flush dev {TWIN}; ip link set {TWIN} mtu 1500")
+    node.root(f"systemctl restart NetworkManager; nmcli device set {TWIN} managed yes")
+    yield node
+    node.root("systemctl disable --now NetworkManager")
+    node.put(f"{text}\n")
+    node.root(PUT_BACK)
+    bare.wait_ready("worker")
+
+
+def test_networkmanager_keeps_what_it_manages(networkmanager: Rails) -> None:
+    """As DGX OS delivers it: the port on a generic DHCP profile, its only address a link-local one."""
+    node = networkmanager
+    generic = f'nmcli -w 0 connection up "Wired connection $i" ifname {TWIN}'
+    node.root(f"for i in 1 2 3; do {generic} && break; done")
+    eventually(lambda: "connecting" in node.root("nmcli device"))
+    eventually(lambda: bool(node.link_local(TWIN)))
+    local = node.link_local(TWIN)
+    done(node.network("apply", via=local), f"changed={TWIN}")
+    done(node.network("confirm", via=local), "confirmed=yes")
+    assert (node.addresses(), node.mtu()) == (DELIVERED, 9000)
+    assert node.link_local(TWIN) == local
+    assert f"{TWIN}:connected:netplan-{TWIN}" in node.root("nmcli -t -f DEVICE,STATE,CONNECTION device")
+    assert "renderer: NetworkManager" in node.root(f"cat {OWN}")
+    ended = node.network("apply")
+    done(ended, "changed=none")
+    assert ended.stderr == ""
