@@ -287,7 +287,7 @@ class Network(_Section):
     """The RoCE network between the nodes."""
 
     manage: bool = True
-    """Whether the program may change addresses and MTU. So far they are checked, and never changed."""
+    """Whether the program sets addresses and MTU that are not as they should be; false only checks them."""
     mtu: Annotated[int, Field(ge=1280, le=9216)] = 9000
     """MTU of every rail, in bytes."""
     take_over: bool = False
