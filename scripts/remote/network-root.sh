@@ -1,5 +1,7 @@
 # shellcheck shell=bash
 # The part of network.sh that needs root: one netplan file of our own, changed under a dead-man timer.
+# Until a change is confirmed it lives in /run alone, where netplan lets a file hide one of the same name in
+# /etc and /lib: a boot forgets it, as the timer is forgotten then.
 # RAILS: lines of "interface address/prefix ..."
 : "${NODE:?}" "${PROJECT:?}" "${STACK:?}" "${RAILS?}" "${MTU:?}" "${TAKE_OVER:?}" "${DEADMAN:?}" "${DELAY:?}"
 SELF=${SELF-}
@@ -7,7 +9,8 @@ SELF=${SELF-}
 VIA=${VIA-}
 OWN=/etc/netplan/90-spark-vllm-$STACK.yaml
 KEPT=.kept-by-spark-vllm-$STACK
-STATE=/var/lib/spark-vllm/network-$STACK
+DRAFTS=/run/netplan
+STATE=/run/spark-vllm-network-$STACK
 UNIT=spark-vllm-network-$STACK
 
 rail_names() { awk '{print $1}' <<<"$RAILS"; }
@@ -16,6 +19,8 @@ live_addresses() { ip -4 -o addr show dev "$1" 2>/dev/null | awk '{print $4}'; }
 among() { grep -qxF -- "$1" <<<"$2"; }
 # our own file says in its comments what it sets: "interface address/prefix"
 own_rails() { sed -n 's/^# rail //p' "${1:-$OWN}" 2>/dev/null || true; }
+
+draft_of() { echo "$DRAFTS/${1##*/}"; }
 
 files() {
   local file
@@ -136,13 +141,15 @@ refuse() {
   if [[ -n $others ]]; then
     fail "$NODE: $file configures ${mine//,/, } and also $others, so it cannot be taken over whole: take ${mine//,/, } out of it ($want, MTU $MTU will be set in a file of our own), and \`up\` again."
   fi
+  [[ $file != "$DRAFTS"/* ]] ||
+    fail "$NODE: $file configures ${mine//,/, } and is made anew at each boot: let what makes it leave $want alone, and \`up\` again."
   [[ $TAKE_OVER == true ]] ||
     fail "$NODE: $file already configures ${mine//,/, } and is not ours: set $want and MTU $MTU there yourself, or set network.takeOver: true, which keeps it aside as ${file##*/}$KEPT for destroy to restore."
 }
 
 # content RENDERER: our file; a renderer for all, if one is given
 content() {
-  local rail
+  local rail renderer
   printf '# Made by Pulumi: project %s, stack %s. Change its settings, not this file.\n' "$PROJECT" "$STACK"
   while read -r rail; do
     printf '# rail %s %s\n' "$rail" "$(address_of "$rail")"
@@ -151,9 +158,13 @@ content() {
   [[ -z $1 ]] || printf '  renderer: %s\n' "$1"
   printf '  ethernets:\n'
   while read -r rail; do
+    renderer=$(renderer_of "$rail")
     printf '    %s:\n' "$rail"
-    printf '      %s\n' "renderer: $(renderer_of "$rail")" "addresses: [$(address_of "$rail")$(way_in "$rail")]" "mtu: $MTU" \
+    printf '      %s\n' "renderer: $renderer" "addresses: [$(address_of "$rail")$(way_in "$rail")]" "mtu: $MTU" \
       'dhcp4: false' 'dhcp6: false' 'accept-ra: false' 'link-local: [ipv6]' 'optional: true'
+    # the highest that there is: other profiles for the interface may stay, and none wins at boot
+    [[ $renderer != NetworkManager ]] ||
+      printf '      networkmanager: {passthrough: {connection.autoconnect-priority: "999"}}\n'
   done <<<"$rails"
 }
 
@@ -202,14 +213,12 @@ arm() {
   local rail
   rm -rf "$STATE"
   install -d -m 755 "$STATE"
-  install -d -m 700 "$STATE/before"
   install -m 700 /dev/stdin "$STATE/network.sh" <<<"$SELF"
-  [[ ! -e $OWN ]] || cp -p "$OWN" "$STATE/before/own.yaml"
-  printf '%s\n' "$aside" >"$STATE/before/aside"
+  printf '%s\n' "$aside" >"$STATE/aside"
   while read -r rail; do
     # shellcheck disable=SC2046 # words of one line
     echo "$rail" "$(<"/sys/class/net/$rail/mtu")" $(live_addresses "$rail")
-  done <<<"$rails" >"$STATE/before/live"
+  done <<<"$rails" >"$STATE/live"
   date -u +%FT%TZ >"$STATE/pending"
   disarm
   systemd-run --quiet --collect --on-active="$DEADMAN" --timer-property=AccuracySec=1s \
@@ -248,16 +257,17 @@ change() {
   trap - EXIT
 }
 
-# write: puts `text` in place of our old file and of those kept aside
+# write: puts `text` before our old file, and nothing before those kept aside
 write() {
   local rail address file
   while read -r rail address; do
     [[ -z $rail ]] || among "$rail" "$rails" || ip addr del "$address" dev "$rail" 2>/dev/null || true
   done < <(own_rails)
+  install -d "$DRAFTS"
   while read -r file; do
-    [[ -z $file ]] || mv "$file" "$file$KEPT"
+    [[ -z $file ]] || install -m 600 /dev/stdin "$(draft_of "$file")" <<<'network: {version: 2}'
   done <<<"$aside"
-  install -m 600 /dev/stdin "$OWN" <<<"$text"
+  install -m 600 /dev/stdin "$(draft_of "$OWN")" <<<"$text"
 }
 
 # netplan's profile must be the one that NetworkManager uses
@@ -284,16 +294,20 @@ await() {
   fail "$NODE: $OWN was applied, but after 30 s ${wrong%; }. What was there before is put back; look at \`journalctl -u systemd-networkd -u NetworkManager\` there."
 }
 
+drop_drafts() {
+  local file
+  while read -r file; do
+    [[ -z $file ]] || rm -f "$(draft_of "$file")"
+  done < <(cat "$STATE/aside" && echo "$OWN")
+}
+
 rollback() {
-  local file rail mtu addresses address
+  local rail mtu addresses address
   exec 9>"$STATE/lock"
   flock 9
   [[ -e $STATE/pending ]] || return 0
   say "$NODE: putting back what was there before"
-  if [[ -e $STATE/before/own.yaml ]]; then mv "$STATE/before/own.yaml" "$OWN"; else rm -f "$OWN"; fi
-  while read -r file; do
-    [[ -z $file || ! -e $file$KEPT ]] || mv "$file$KEPT" "$file"
-  done <"$STATE/before/aside"
+  drop_drafts
   apply_netplan || true
   # what was live may stand in no file
   sleep 1
@@ -305,18 +319,25 @@ rollback() {
       among "$address" "$(live_addresses "$rail")" || ip addr add "$address" dev "$rail" || true
     done
     ip link set "$rail" mtu "$mtu" || true
-  done <"$STATE/before/live"
+  done <"$STATE/live"
   mv "$STATE/pending" "$STATE/rolled-back"
-  rm -rf "$STATE/before"
   disarm
 }
 
+# settle: what is in /run moves to /etc; netplan, which has applied it, reads the same from there
 settle() {
+  local file draft
   exec 9>"$STATE/lock"
   flock 9
   [[ -e $STATE/pending ]] || fail "$NODE: the change of the network was rolled back just now, before it was confirmed."
   disarm
-  rm -rf "$STATE/before" "$STATE/pending" "$STATE/network.sh"
+  draft=$(draft_of "$OWN")
+  [[ ! -e $draft ]] || install -m 600 "$draft" "$OWN"
+  while read -r file; do
+    [[ ! -f $file ]] || mv "$file" "$file$KEPT"
+  done <"$STATE/aside"
+  drop_drafts
+  rm -rf "$STATE"
   exec 9>&-
 }
 
@@ -339,7 +360,7 @@ remove_soon() {
 
 remove_now() {
   local rails rail address file
-  disarm
+  [[ ! -e $STATE/pending ]] || settle
   rails=$(own_rails)
   rm -f "$OWN"
   while read -r file; do

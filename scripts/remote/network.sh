@@ -4,7 +4,7 @@
 # STRANDED: addresses by which workers are reached through this node, and that its new rails would not reach
 # ROOT: network-root.sh with its inputs
 : "${NODE:?}" "${STACK:?}" "${RAILS?}" "${MTU:?}" "${MANAGE:?}" "${REMOVE:?}" "${STRANDED?}" "${ROOT:?}"
-STATE=/var/lib/spark-vllm/network-$STACK
+STATE=/run/spark-vllm-network-$STACK
 UNIT=spark-vllm-network-$STACK
 HEARD_SECONDS=${HEARD_SECONDS:-15}
 
@@ -157,7 +157,7 @@ confirm() {
   interfaces=$(wrong)
   if [[ -n $interfaces ]]; then
     since=$(cat "$STATE/rolled-back" 2>/dev/null) || since=
-    say "$NODE: the change of ${interfaces//$'\n'/ } ${since:+of $since }was undone, since nothing confirmed it in time. Making it again."
+    say "$NODE: the change of ${interfaces//$'\n'/ } ${since:+of $since }was undone, since nothing had confirmed it. Making it again."
     change "$interfaces"
     as_root settle
   fi

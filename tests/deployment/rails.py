@@ -19,7 +19,8 @@ FOREIGN = "/etc/netplan/40-cx7.yaml"
 """The nodes' own netplan file names both rails: to the program it is somebody else's."""
 OWN = "/etc/netplan/90-spark-vllm-test.yaml"
 KEPT = f"{FOREIGN}.kept-by-spark-vllm-test"
-STATE = "/var/lib/spark-vllm/network-test"
+STATE = "/run/spark-vllm-network-test"
+DRAFTS = "/run/netplan"
 UNIT = "spark-vllm-network-test"
 Change = Callable[[samples.Config], None]
 Ended = subprocess.CompletedProcess[str]

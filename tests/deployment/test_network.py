@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from lab.build import build_image
+from lab.deployment import ROOT
+from lab.files import SYSFS_ROOT
 from lab.instance import Lab
 from lab.nodes import node_image
 from tests import samples
 from tests.deployment.rails import (
+    DRAFTS,
     FIRST,
     FOREIGN,
     KEPT,
@@ -36,7 +43,7 @@ MOVE = worker_rail(1, MOVED, takeOver=True)
 OTHER = "/etc/netplan/50-other.yaml"
 PUT_BACK = f"""
 systemctl stop '{UNIT}-*.timer' 2>/dev/null
-rm -rf {OWN} {STATE} {KEPT} {OTHER}*
+rm -rf {OWN} {STATE} {DRAFTS} {KEPT} {OTHER}*
 ip -4 addr flush dev {TWIN}
 netplan apply
 """
@@ -103,6 +110,7 @@ def test_a_foreign_file_is_refused_then_taken_over_and_restored(worker: Rails) -
     )
     assert worker.files() == before
     done(worker.network("apply", MOVE), f"changed={TWIN}")
+    assert worker.files() == before
     done(worker.network("confirm", MOVE), "worker: confirmed")
     assert worker.addresses() == ["192.168.200.13/24", MOVED]
     assert worker.root("ls /etc/netplan").split() == [
@@ -216,9 +224,30 @@ def test_nobody_confirms_so_it_is_undone_and_the_next_run_repairs(worker: Rails)
     eventually(lambda: "rolled-back" in worker.root(f"ls {STATE}"))
     assert worker.files() == before
     assert (worker.addresses(), worker.mtu(), worker.mtu(FIRST)) == (DELIVERED, 9000, 9000)
-    done(worker.network("confirm", change), "was undone, since nothing confirmed it", "confirmed=yes")
+    done(worker.network("confirm", change), "was undone, since nothing had confirmed it", "confirmed=yes")
     assert (worker.addresses()[1], worker.mtu()) == (MOVED, 1500)
-    assert worker.root(f"systemctl list-timers --all --no-legend '{UNIT}*'") == ""
+    assert worker.root(f"systemctl list-timers --all --no-legend '{UNIT}*'; ls {DRAFTS}") == ""
+
+
+def test_a_boot_forgets_what_nobody_has_confirmed(worker: Rails) -> None:
+    """The timer that would undo it does not outlive the boot either."""
+    before = worker.files()
+    done(worker.network("apply", MOVE), f"changed={TWIN}")
+    assert worker.addresses() == ["192.168.200.13/24", MOVED]
+    worker.reboot()
+    worker.lab.wait_ready("worker")
+    assert worker.addresses() == DELIVERED
+    assert worker.files() == before
+    done(worker.network("confirm", MOVE), "was undone, since nothing had confirmed it", "confirmed=yes")
+    assert worker.addresses() == ["192.168.200.13/24", MOVED]
+
+
+def test_a_file_that_is_made_anew_at_each_boot_is_refused(worker: Rails) -> None:
+    made = f"{DRAFTS}/60-made.yaml"
+    worker.root(f"install -d {DRAFTS}")
+    worker.put(f"network: {{ethernets: {{{TWIN}: {{mtu: 9000}}}}}}\n", made)
+    refused(worker.network("apply", MOVE), f"{made} configures {TWIN} and is made anew at each boot")
+    worker.root(f"rm {made}")
 
 
 def test_the_rail_that_carries_ssh_is_changed_by_another_way_alone(worker: Rails) -> None:
@@ -324,6 +353,52 @@ def test_a_pulled_cable_is_seen_on_both_ends_and_no_reason_to_change(worker: Rai
         worker.lab.plug("worker", 1)
 
 
+def test_first_contact_with_a_worker_that_has_no_address(worker: Rails, head: Rails, tmp_path: Path) -> None:
+    """The recipe of docs/network.md: its link-local address, discover, and what up then does."""
+    worker.root(f"mv {FOREIGN} /root/40-cx7.yaml; netplan apply")
+    worker.root(
+        f"for rail in {FIRST} {TWIN}; do ip -4 addr flush dev $rail; ip link set $rail mtu 1500 up; done"
+    )
+    try:
+        answers = worker.lab.ssh("head", "ping", "-c", "3", f"ff02::1%{FIRST}")
+        [local] = {found for found in re.findall(r"from (fe80\S+):", answers) if found != head.link_local()}
+        own = discovered(worker.lab, tmp_path, local)
+        rails = [(rail["interface"], rail["address"]) for rail in own["nodes"][1]["rails"]]
+        assert rails == list(zip((FIRST, TWIN), DELIVERED, strict=True))
+        assert own["nodes"][1]["ssh"]["host"] == local
+        done(worker.network("apply", lambda config: config.update(own), via=local), f"changed={FIRST} {TWIN}")
+        done(worker.network("confirm", lambda config: config.update(own), via=local), "confirmed=yes")
+        assert worker.addresses() == DELIVERED
+        assert (
+            discovered(worker.lab, tmp_path, "192.168.200.13")["nodes"][1]["rails"]
+            == own["nodes"][1]["rails"]
+        )
+        done(worker.link(), "rails=ok")
+    finally:
+        worker.root(f"mv /root/40-cx7.yaml {FOREIGN}")
+
+
+def discovered(lab: Lab, folder: Path, worker: str) -> samples.Config:
+    """What discover writes into a stack file, by its keys."""
+    file = folder / "Pulumi.first.yaml"
+    if not file.exists():
+        file.write_text("config:\n  spark-vllm:apiKey: there\n  spark-vllm:rayToken: there\n")
+    way = lab.status()["nodes"]["head"]
+    argv: list[str | Path] = [
+        ROOT / "bin/spark-vllm",
+        "discover",
+        "--yes",
+        "--config-file",
+        file,
+        "--sysfs",
+        SYSFS_ROOT,
+    ]
+    argv += ["--head", f"aurora@{way['host']}:{way['port']}", "--worker", f"aurora@{worker}"]
+    subprocess.run(argv, env={**os.environ, **lab.environment()}, check=True, timeout=60)
+    document = YAML(typ="safe").load(file)["config"]
+    return {key: document[f"spark-vllm:{key}"] for key in ("nodes", "network")}
+
+
 @pytest.fixture(scope="module")
 def networkmanager(bare: Lab) -> Iterator[Rails]:
     """NetworkManager on the worker, with the second rail to manage and no file of netplan that names it."""
@@ -365,3 +440,24 @@ def test_networkmanager_keeps_what_it_manages(networkmanager: Rails) -> None:
     ended = node.network("apply")
     done(ended, "changed=none")
     assert ended.stderr == ""
+
+
+def test_no_other_profile_of_networkmanager_wins_at_boot(networkmanager: Rails) -> None:
+    node = networkmanager
+    node.root(
+        f"nmcli connection add type ethernet con-name rival ifname {TWIN} ipv4.method manual "
+        "ipv4.addresses 192.168.201.50/24 connection.autoconnect-priority 10; nmcli connection up rival"
+    )
+    assert node.addresses()[1] == "192.168.201.50/24"
+    try:
+        done(node.network("apply"), f"changed={TWIN}")
+        done(node.network("confirm"), "confirmed=yes")
+        assert node.addresses() == DELIVERED
+        node.reboot()
+        eventually(lambda: node.root("systemctl is-active NetworkManager || true") == "active")
+        node.root(f"nmcli device set {TWIN} managed yes")
+        eventually(lambda: len(node.addresses()) == 2)
+        assert node.addresses() == DELIVERED
+        node.lab.wait_ready("worker")
+    finally:
+        node.root("nmcli connection delete rival")
