@@ -95,14 +95,23 @@ def test_the_mtu(stack: Deployment) -> None:
     assert ask(stack).status_code == 200
 
 
-def test_a_worker_is_reached_by_its_link_local_address(stack: Deployment) -> None:
-    right = stack.config_file.read_text()
-    local = Rails(stack.lab).link_local()
-    try:
-        restarts(stack, by(lambda config: config["nodes"][1]["ssh"].update({"host": local})), [])
-        unchanged(stack)
-    finally:
-        stack.config_file.write_text(right)
+@pytest.mark.row(
+    "a rail of one node",
+    "its network, link check; that node's containers and what stands on them",
+)
+def test_the_rail_that_carries_ssh_is_changed_by_the_recipe(stack: Deployment) -> None:
+    worker, new = Rails(stack.lab), "192.168.200.99"
+
+    def another_way_in(config: Config) -> None:
+        config["network"]["takeOver"] = True
+        config["nodes"][1]["rails"][0]["address"] = f"{new}/24"
+        config["nodes"][1]["ssh"]["host"] = worker.link_local()
+
+    restarts(stack, by(another_way_in), WORKER_AND_VLLM)
+    assert f"{new}/24" in worker.addresses()
+    unchanged(stack)
+    restarts(stack, by(lambda config: config["nodes"][1]["ssh"].update({"host": new})), [])
+    assert ask(stack).status_code == 200
 
 
 def test_destroy_takes_the_network_last(stack: Deployment) -> None:
