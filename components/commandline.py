@@ -83,16 +83,16 @@ def serve_args(settings: Settings, *, rank: int = 0) -> list[str]:
         "tensor-parallel-size": settings.tensor_parallel_size,
         "pipeline-parallel-size": vllm.pipeline_parallel_size,
     }
-    if len(settings.nodes) > 1:
-        own["distributed-executor-backend"] = vllm.executor.value
-        if vllm.executor is Executor.MP:
-            own |= {
-                "nnodes": len(settings.nodes),
-                "node-rank": rank,
-                "master-addr": str(settings.head.address),
-                "master-port": vllm.master_port,
-                "headless": rank > 0,
-            }
+    if settings.ranks_over:
+        own["distributed-executor-backend"] = settings.ranks_over.value
+    if settings.ranks_over is Executor.MP:
+        own |= {
+            "nnodes": len(settings.nodes),
+            "node-rank": rank,
+            "master-addr": str(settings.head.address),
+            "master-port": vllm.master_port,
+            "headless": rank > 0,
+        }
     if vllm.tool_call_parser:
         own |= {"tool-call-parser": vllm.tool_call_parser, "enable-auto-tool-choice": True}
     if vllm.reasoning_parser:
@@ -161,7 +161,7 @@ def base_env(settings: Settings) -> dict[str, str]:
         "SPARK_ATTEMPTS": str(settings.recovery.attempts),
         "SPARK_HEALTHY_AFTER": str(settings.recovery.healthy_after),
     }
-    if len(settings.nodes) > 1 and settings.vllm.executor is Executor.RAY:
+    if settings.ranks_over is Executor.RAY:
         # Ray's memory monitor counts the page cache and the weights as one and kills the engine at 95 %.
         env |= {"RAY_memory_monitor_refresh_ms": "0", "RAY_USAGE_STATS_ENABLED": "0"}
     return env
@@ -213,7 +213,7 @@ def serve_env(settings: Settings, node: Node, *, token: bool) -> dict[str, str]:
         token: whether a Ray token is set.
     """
     env = base_env(settings) | fabric_env(node)
-    if len(settings.nodes) > 1 and settings.vllm.executor is Executor.RAY:
+    if settings.ranks_over is Executor.RAY:
         env |= {
             "RAY_NODE_IP_ADDRESS": str(node.address),
             "RAY_ADDRESS": ray_address(settings),

@@ -65,8 +65,9 @@ class BeforeStop(pulumi.ComponentResource):
             model: the model's files, on every node.
         """
         super().__init__("spark-vllm:index:BeforeStop", "before-stop")
-        head = settings.head
-        on_workers = iter(image.on_workers)
+        share = str(settings.vllm.gpu_memory_utilization) if settings.container.gpus == "all" else ""
+        generation = digest(serve_args(settings), serve_env(settings, settings.head, token=False))
+        images = [image.on_head, *image.on_workers]
         ready = [
             run(
                 f"ready-to-stop-{node.name}",
@@ -79,21 +80,12 @@ class BeforeStop(pulumi.ComponentResource):
                     "PORTS": "\n".join(_ports(settings, node)),
                     "PROJECT": pulumi.get_project(),
                     "STACK": pulumi.get_stack(),
-                    "SHARE": str(settings.vllm.gpu_memory_utilization)
-                    if settings.container.gpus == "all"
-                    else "",
-                    "GENERATION": digest(serve_args(settings), serve_env(settings, head, token=False)),
+                    "SHARE": share,
+                    "GENERATION": generation,
                 },
-                opts=leaf.step(
-                    self,
-                    after=[
-                        *network.links,
-                        image.on_head if node is nodes[0] else next(on_workers),
-                        model_there,
-                    ],
-                ),
+                opts=leaf.step(self, after=[*network.links, image_there, model_there]),
             )
-            for node, model_there in zip(nodes, model.on_nodes, strict=True)
+            for node, image_there, model_there in zip(nodes, images, model.on_nodes, strict=True)
         ]
         # Stands for all of them: each container after each node's step would grow as the square of the nodes.
         self.passed: list[pulumi.Resource] = [
@@ -105,11 +97,10 @@ class BeforeStop(pulumi.ComponentResource):
 def docker_names(settings: Settings, node: Node) -> list[str]:
     """Names of a node's containers in Docker."""
     names = [] if node.settings is not settings.head else ["vllm"]
-    if len(settings.nodes) > 1:
-        if settings.vllm.executor is Executor.RAY:
-            names.insert(0, f"ray-{node.name}")
-        elif node.settings is not settings.head:
-            names.insert(0, f"vllm-{node.name}")
+    if settings.ranks_over is Executor.RAY:
+        names.insert(0, f"ray-{node.name}")
+    elif node.settings is not settings.head:
+        names.insert(0, f"vllm-{node.name}")
     return names
 
 
@@ -117,11 +108,11 @@ def _ports(settings: Settings, node: Node) -> list[str]:
     ports = []
     if node.settings is settings.head:
         ports.append(f"{settings.vllm.port} vllm.port")
-    if len(settings.nodes) > 1 and settings.vllm.executor is Executor.RAY:
+    if settings.ranks_over is Executor.RAY:
         ports += [f"{port} Ray's {role}" for role, port in RAY_PORTS.items()]
         if node.settings is settings.head:
             ports += [f"{settings.ray.port} ray.port", f"{RAY_CLIENT_PORT} Ray's client"]
-    elif len(settings.nodes) > 1 and node.settings is settings.head:
+    elif settings.ranks_over is Executor.MP and node.settings is settings.head:
         ports += [f"{settings.vllm.master_port} vllm.masterPort", f"{RANKS_PORT} the ranks' lifeline"]
     return ports
 
@@ -145,7 +136,7 @@ def _check_arguments(  # noqa: PLR0913 - both gates ask the same question
             "TAG": settings.image.local_tag,
             "CHECK": text("check_args.py"),
             "REQUEST": json.dumps(serve_args(settings)),
-            "EXECUTOR": settings.vllm.executor.value if len(settings.nodes) > 1 else "none",
+            "EXECUTOR": settings.ranks_over or "none",
             "GPUS": settings.container.gpus,
             "MODELS": settings.model.mount,
             "DIRECTORY": settings.model.directory,

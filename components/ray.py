@@ -58,11 +58,10 @@ class Cluster(pulumi.ComponentResource):
         self.containers: list[docker.Container] = []
         self.ready: list[pulumi.Resource] = list(after)
         self.ranks: list[tuple[Node, docker.Container]] = []
-        if len(nodes) > 1:
-            if settings.vllm.executor is Executor.RAY:
-                self.ready = [self._start_ray(nodes, after)]
-            else:
-                self._start_ranks(nodes, after)
+        if settings.ranks_over is Executor.RAY:
+            self.ready = [self._start_ray(nodes, after)]
+        elif settings.ranks_over is Executor.MP:
+            self._start_ranks(nodes, after)
         self.register_outputs({})
 
     def _start_ray(self, nodes: Sequence[Node], after: Sequence[pulumi.Resource]) -> pulumi.Resource:
@@ -70,8 +69,8 @@ class Cluster(pulumi.ComponentResource):
         self.containers = [self._ray_node(head, after, stands_on=[])]
         drained = self._ask(
             "drain",
-            "drain.sh",
             head,
+            "--drain --missing-ok",
             seconds=DRAIN_SECONDS,
             triggers=[self.containers[0].id],
             after=self.containers,
@@ -81,8 +80,8 @@ class Cluster(pulumi.ComponentResource):
         ]
         return self._ask(
             "cluster-check",
-            "cluster.sh",
             head,
+            "--drain --gpus 1 --stable 3",
             seconds=CLUSTER_SECONDS,
             triggers=[each.id for each in self.containers],
             after=[drained, *self.containers],
@@ -129,8 +128,8 @@ class Cluster(pulumi.ComponentResource):
     def _ask(  # noqa: PLR0913 - both steps ask the same cluster
         self,
         name: str,
-        script: str,
         head: Node,
+        options: str,
         *,
         seconds: int,
         triggers: Sequence[pulumi.Input[str]],
@@ -138,13 +137,14 @@ class Cluster(pulumi.ComponentResource):
     ) -> pulumi.Resource:
         return run(
             name,
-            script,
+            "cluster.sh",
             node=head,
             inputs={
                 "NODE": head.name,
                 "CONTAINER": f"ray-{head.name}",
                 "ADDRESS": ray_address(self._settings),
                 "EXPECT": ray_members(self._settings),
+                "OPTIONS": options,
                 "WAIT": str(seconds),
             },
             triggers=triggers,

@@ -502,6 +502,11 @@ class Settings(_Section):
         return self.vllm.tensor_parallel_size or gpus // self.vllm.pipeline_parallel_size
 
     @property
+    def ranks_over(self) -> Executor | None:
+        """What carries the ranks from node to node; None for a single node, which needs nothing."""
+        return self.vllm.executor if len(self.nodes) > 1 else None
+
+    @property
     def model_path(self) -> str:
         """The model's directory as containers see it; equal on every node."""
         return f"/models/{PurePosixPath(self.model.directory).relative_to(self.model.mount)}"

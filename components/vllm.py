@@ -85,15 +85,14 @@ class Vllm(pulumi.ComponentResource):
     ) -> docker.Container:
         settings = self._settings
         env, generation = serve_env(settings, head.settings, token=secrets.ray_token is not None), ""
-        files = {**serve_files(secrets)}
-        several = len(settings.nodes) > 1
-        over_ray = several and settings.vllm.executor is Executor.RAY
+        files = dict(serve_files(secrets))
+        over_ray = settings.ranks_over is Executor.RAY
         if over_ray:
             # https://docs.vllm.ai: names listed here are not copied from the driver to the other nodes.
             files |= ray_files(secrets) | {
                 "config/ray_non_carry_over_env_vars.json": json.dumps(kept_on_node(settings))
             }
-        elif several:
+        elif settings.ranks_over is Executor.MP:
             env, generation = rank_env(settings, head.settings), ranks_generation(settings)
             files |= rank_files(secrets)
         return container.run(
@@ -121,7 +120,7 @@ class Vllm(pulumi.ComponentResource):
         health: str = "",
     ) -> remote.Command:
         wait = self._settings.vllm.ready_timeout
-        over_ray = len(self._settings.nodes) > 1 and self._settings.vllm.executor is Executor.RAY
+        over_ray = self._settings.ranks_over is Executor.RAY
         return run(
             name,
             "ready.sh",
