@@ -6,8 +6,6 @@ import asyncio
 import difflib
 import io
 import secrets
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,8 +17,8 @@ from ruamel.yaml import YAML
 
 from components.settings import PROJECT
 from scripts import ssh
+from scripts.pulumi import ROOT, PulumiError, pulumi
 
-ROOT = Path(__file__).parent.parent
 Node = dict[str, Any]
 
 
@@ -155,28 +153,10 @@ def _write(path: Path, old: str, new: str, console: Console, *, yes: bool) -> No
 
 
 def _make_secret(stack: str, path: Path, key: str, console: Console) -> None:
-    if shutil.which("pulumi") is None:
-        console.print('[red]error:[/] no pulumi on the PATH: install it, or `eval "$(make -s env)"`.')
-        raise typer.Exit(1)
-    result = subprocess.run(
-        [
-            "pulumi",
-            "config",
-            "set",
-            "--secret",
-            "--stack",
-            stack,
-            "--config-file",
-            str(path),
-            f"{PROJECT}:{key}",
-        ],
-        input=secrets.token_hex(24),
-        text=True,
-        capture_output=True,
-        cwd=ROOT,
-        check=False,
-    )
-    if result.returncode:
-        console.print(f"[red]error:[/] {key} was not set: {result.stderr.strip()}", highlight=False)
-        raise typer.Exit(1)
+    options = ("--stack", stack, "--config-file", str(path))
+    try:
+        pulumi("config", "set", "--secret", *options, f"{PROJECT}:{key}", stdin=secrets.token_hex(24))
+    except PulumiError as error:
+        console.print(f"[red]error:[/] {key} was not set: {error}", highlight=False)
+        raise typer.Exit(1) from None
     console.print(f"{key}: made, and set as a secret of stack {stack}")

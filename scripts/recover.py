@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -23,8 +22,8 @@ from ruamel.yaml import YAML
 
 from components.settings import PROJECT
 from scripts import ssh
+from scripts.pulumi import ROOT, PulumiError, pulumi
 
-ROOT = Path(__file__).parent.parent
 CONTAINER = "docker:index/container:Container"
 
 
@@ -50,54 +49,21 @@ def recover(
     path = config_file or ROOT / f"Pulumi.{stack}.yaml"
     try:
         nodes = _nodes(path)
-        pulumi = _Pulumi(stack, path)
-        pulumi.release()
-        known = pulumi.containers()
-        asyncio.run(_clean(nodes, stack, known, console, yes=yes))
-        pulumi.forget_pending()
-    except (ssh.UnreachableError, ValueError, _PulumiError) as error:
+        pulumi("cancel", "--yes", "--stack", stack)
+        state = json.loads(pulumi("stack", "export", "--stack", stack))
+        asyncio.run(_clean(nodes, stack, _known(state["deployment"]), console, yes=yes))
+        # What was being created when the update ended is gone now, or known.
+        if state["deployment"].pop("pending_operations", None):
+            pulumi("stack", "import", "--stack", stack, stdin=json.dumps(state))
+    except (ssh.UnreachableError, ValueError, PulumiError) as error:
         console.print(f"[red]error:[/] {error}")
         raise typer.Exit(1) from None
     console.print(f"Now: pulumi up --refresh --stack {stack}")
 
 
-class _PulumiError(Exception):
-    """A call of pulumi failed; the message is what it said."""
-
-
-class _Pulumi:
-    def __init__(self, stack: str, config_file: Path) -> None:
-        self._stack = ["--stack", stack]
-        self._config = ["--config-file", str(config_file)]
-
-    def release(self) -> None:
-        """Give up the lock of an update that no longer runs."""
-        self._run("cancel", "--yes", *self._stack)
-
-    def containers(self) -> set[str]:
-        """The ids of all containers that the state knows."""
-        state = json.loads(self._run("stack", "export", *self._stack))
-        resources: list[dict[str, Any]] = state["deployment"].get("resources") or []
-        return {each["id"] for each in resources if each["type"] == CONTAINER and "id" in each}
-
-    def forget_pending(self) -> None:
-        """Take out of the state what was being created when the update ended: it is gone, or known."""
-        text = self._run("stack", "export", *self._stack)
-        state = json.loads(text)
-        if state["deployment"].pop("pending_operations", None):
-            self._run("stack", "import", *self._stack, stdin=json.dumps(state))
-
-    def _run(self, *argv: str, stdin: str | None = None) -> str:
-        try:
-            done = subprocess.run(
-                ["pulumi", *argv, "--non-interactive"],
-                input=stdin, cwd=ROOT, capture_output=True, text=True, check=False,
-            )  # fmt: skip
-        except FileNotFoundError:
-            raise _PulumiError('no pulumi on the PATH: install it, or `eval "$(make -s env)"`.') from None
-        if done.returncode:
-            raise _PulumiError(f"pulumi {argv[0]} failed: {(done.stderr or done.stdout).strip()}")
-        return done.stdout
+def _known(deployment: dict[str, Any]) -> set[str]:
+    resources: list[dict[str, Any]] = deployment.get("resources") or []
+    return {each["id"] for each in resources if each["type"] == CONTAINER and "id" in each}
 
 
 async def _clean(
