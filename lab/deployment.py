@@ -101,7 +101,9 @@ class Deployment:
             *(f"--worker={node['user']}@{node['host']}" for node in workers),
             *(f"--set={value}" for value in values),
         ]
-        result = subprocess.run(argv, env=self._env(), capture_output=True, text=True, check=False)
+        result = subprocess.run(
+            argv, env=self.process_environment(), capture_output=True, text=True, check=False
+        )
         if result.returncode:
             raise LabError(f"discover failed: {result.stderr.strip()}")
 
@@ -142,7 +144,7 @@ class Deployment:
         result = subprocess.run(
             ["pulumi", *argv, *options],
             cwd=self.root,
-            env=self._env() | {"PULUMI_DEBUG_COMMANDS": "true"},
+            env=self.process_environment() | {"PULUMI_DEBUG_COMMANDS": "true"},
             stdout=None if show else subprocess.PIPE,
             stderr=None if show else subprocess.STDOUT,
             input=stdin,
@@ -187,7 +189,8 @@ class Deployment:
         if run.status:
             raise LabError(f"{key} was not set: {run.output}")
 
-    def _env(self) -> dict[str, str]:
+    def process_environment(self) -> dict[str, str]:
+        """The variables of a process that works on the stack."""
         agent = self.agent or self.lab.agent_socket
         return {**os.environ, **self.environment, "SSH_AUTH_SOCK": str(agent)}
 

@@ -9,7 +9,7 @@ import pytest
 from lab.deployment import Deployment
 from lab.images import fake_model, stub
 from lab.instance import Lab
-from tests.deployment.stack import stack_on
+from tests.deployment.stack import settle, stack_on
 from tests.instances import fresh
 
 
@@ -22,6 +22,12 @@ def lab() -> Iterator[Lab]:
 def pair(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     """The stub image on the head and its worker."""
     return configured(stack_on(lab, tmp_path_factory.mktemp("pair")))
+
+
+@pytest.fixture
+def deployed(pair: Deployment) -> Deployment:
+    """The pair, up as its stack file says."""
+    return settle(pair)
 
 
 def configured(deployment: Deployment, *settings: str) -> Deployment:

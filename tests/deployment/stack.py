@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from ruamel.yaml import YAML
 
 from lab.deployment import Deployment, Run
@@ -23,6 +26,12 @@ Waves = Sequence[str | set[str]]
 _settled: dict[Path, tuple[str, dict[str, tuple[str, str]]]] = {}
 """The stack files whose deployments are as they say: what they said, and the containers."""
 _YAML = YAML()
+
+ALL_OF_RAY = ["delete vllm", "delete worker", "delete head", "create head", "create worker", "create vllm"]
+WORKER_AND_VLLM = ["delete vllm", "delete worker", "create worker", "create vllm"]
+VLLM = ["delete vllm", "create vllm"]
+DEAD_WORKER = pytest.mark.row("a worker's container died (`up --refresh`)", "that worker, vllm")
+_counter = itertools.count(1)
 
 
 def stack_on(lab: Lab, place: Path, stack: str = "test") -> Deployment:
@@ -129,6 +138,26 @@ def restarts(
 def by(change: Edit) -> Callable[[Deployment], None]:
     """A change of the stack file."""
     return lambda deployment: edit(deployment, change)
+
+
+def another_flag(config: Config) -> None:
+    """Give one flag of vLLM another value."""
+    args = config["vllm"].setdefault("args", {})
+    args["max-num-seqs"] = 1 + args.get("max-num-seqs", 0)
+
+
+def another_env(node: int) -> Edit:
+    """Give one variable of a node another value."""
+
+    def change(config: Config) -> None:
+        config["nodes"][node]["env"] = {"NCCL_DEBUG": f"INFO{next(_counter)}"}
+
+    return change
+
+
+def another_secret(key: str) -> Callable[[Deployment], None]:
+    """Give a secret another value."""
+    return lambda deployment: deployment.set_secret(key, secrets.token_hex(24))
 
 
 def logical(name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import secrets
 import time
 from collections.abc import Callable
 
@@ -12,7 +11,12 @@ import pytest
 
 from lab.deployment import Deployment
 from tests.deployment.stack import (
+    DEAD_WORKER,
+    WORKER_AND_VLLM,
     Config,
+    another_env,
+    another_flag,
+    another_secret,
     ask,
     by,
     containers,
@@ -31,8 +35,6 @@ SWITCH = pytest.mark.row(
     "each worker's container in place, vllm; the Ray head goes last or comes first",
 )
 RANKS = pytest.mark.row("under mp: a vLLM flag, served name, API key, any rank's env", "all ranks, together")
-DEAD_WORKER = pytest.mark.row("a worker's container died (`up --refresh`)", "that worker, vllm")
-ALL_RANKS = ["delete vllm", "delete worker", "create worker", "create vllm"]
 
 counter = itertools.count(1)
 
@@ -55,7 +57,7 @@ def over_mp(pair: Deployment) -> Deployment:
 
 @SWITCH
 def test_from_ray_to_mp_the_ray_head_goes_last(over_ray: Deployment) -> None:
-    run = restarts(over_ray, to("mp"), [*ALL_RANKS, "delete head"])
+    run = restarts(over_ray, to("mp"), [*WORKER_AND_VLLM, "delete head"])
     assert set(containers(over_ray)) == {"vllm", "vllm-worker"}
     assert position(run, "ready-worker", "create") < position(run, "head", "delete")
     assert ask(over_ray).status_code == 200
@@ -63,17 +65,8 @@ def test_from_ray_to_mp_the_ray_head_goes_last(over_ray: Deployment) -> None:
 
 
 def a_flag_and_the_served_name(config: Config) -> None:
-    args = config["vllm"].setdefault("args", {})
-    args["max-num-seqs"] = 1 + args.get("max-num-seqs", 0)
+    another_flag(config)
     config["vllm"]["servedModelName"] = f"tiny{next(counter)}"
-
-
-def env_of_rank_0(config: Config) -> None:
-    config["nodes"][0]["env"] = {"NCCL_DEBUG": f"INFO{next(counter)}"}
-
-
-def env_of_rank_1(config: Config) -> None:
-    config["nodes"][1]["env"] = {"NCCL_DEBUG": f"INFO{next(counter)}"}
 
 
 @RANKS
@@ -81,15 +74,15 @@ def env_of_rank_1(config: Config) -> None:
     "change",
     [
         pytest.param(by(a_flag_and_the_served_name), id="a flag and the served name"),
-        pytest.param(by(env_of_rank_0), id="env of rank 0"),
-        pytest.param(by(env_of_rank_1), id="env of rank 1"),
-        pytest.param(lambda pair: pair.set_secret("apiKey", secrets.token_hex(24)), id="API key"),
+        pytest.param(by(another_env(0)), id="env of rank 0"),
+        pytest.param(by(another_env(1)), id="env of rank 1"),
+        pytest.param(another_secret("apiKey"), id="API key"),
     ],
 )
 def test_under_mp_all_ranks_restart_together(
     over_mp: Deployment, change: Callable[[Deployment], None]
 ) -> None:
-    restarts(over_mp, change, ALL_RANKS)
+    restarts(over_mp, change, WORKER_AND_VLLM)
     assert ask(over_mp).status_code == 200
 
 
@@ -98,7 +91,7 @@ def test_under_mp_a_dead_rank_is_no_healthy_server_and_is_replaced(over_mp: Depl
     over_mp.lab.docker("worker", "kill", "vllm-worker")
     url = f"{over_mp.output('endpoint').removesuffix('/v1')}/health"
     wait_until(lambda: health(url) != 200, 20)
-    restarts(over_mp, lambda _: None, ALL_RANKS, refresh=True)
+    restarts(over_mp, lambda _: None, WORKER_AND_VLLM, refresh=True)
     assert ask(over_mp).status_code == 200
 
 
@@ -148,7 +141,7 @@ def test_under_mp_a_rank_that_dies_at_load_ends_the_up_at_once_with_its_own_log(
 
 @SWITCH
 def test_from_mp_to_ray_the_ray_head_comes_first(over_mp: Deployment) -> None:
-    restarts(over_mp, to("ray"), ["create head", *ALL_RANKS])
+    restarts(over_mp, to("ray"), ["create head", *WORKER_AND_VLLM])
     assert set(containers(over_mp)) == {"vllm", "ray-head", "ray-worker"}
     assert ask(over_mp).status_code == 200
     unchanged(over_mp)

@@ -12,7 +12,7 @@ import pytest
 
 from lab.deployment import Deployment
 from lab.images import stub
-from tests.deployment.stack import containers, edit, unchanged
+from tests.deployment.stack import ALL_OF_RAY, ask, by, containers, edit, position, restarts, unchanged
 
 pytestmark = pytest.mark.lab
 
@@ -21,7 +21,7 @@ USER, PASSWORD, PORT = "reader", "correct horse battery", 5002
 
 
 @pytest.fixture(scope="module")
-def deployed(pair: Deployment) -> Iterator[Deployment]:
+def served(pair: Deployment) -> Iterator[Deployment]:
     """The pair, up; its image is the first one again at the end."""
     pair.must("up", "--refresh")
     right = pair.config_file.read_text()
@@ -37,90 +37,98 @@ def sent_bytes(pair: Deployment) -> int:
     return sum(map(int, pair.lab.root("head", "cat", *paths).split()))
 
 
-def test_of_a_new_image_only_the_new_layers_go_to_the_worker(deployed: Deployment) -> None:
-    new = deployed.lab.push(stub(deployed.lab.outer, "v2"))
-    edit(deployed, lambda config: config["image"].update({"ref": new}))
-    before = sent_bytes(deployed)
-    run = deployed.must("up")
+@pytest.mark.row("image", "fetched on all nodes first; then all of Ray, vllm")
+def test_of_another_image_the_new_layers_alone_are_on_every_node_before_anything_stops(
+    served: Deployment,
+) -> None:
+    lab = served.lab
+    new = lab.push(stub(lab.outer, "v2"))
+    before = sent_bytes(served)
+    run = restarts(served, by(lambda config: config["image"].update({"ref": new})), ALL_OF_RAY)
     assert "7 of 8 layers are there already" in run.output
-    assert sent_bytes(deployed) - before < 3_000_000
-    identities = {
-        deployed.lab.docker(node, "image", "inspect", "--format={{.Id}}", f"spark-vllm/stub:{pin(new)}")
-        for node in ("head", "worker")
-    }
-    assert len(identities) == 1
-    assert "v2" in deployed.lab.docker("worker", "exec", "ray-worker", "cat", "/etc/stub-variant")
-    unchanged(deployed)
+    assert sent_bytes(served) - before < 3_000_000
+    stop = position(run, "vllm", "delete-replaced")
+    for step in ("image-head", "image-worker", "check-engine"):
+        assert position(run, step, "create-replacement") < stop
+    steps = {event.name for event in run.events if event.op == "create-replacement"}
+    assert not any(name.startswith(("link-", "model-")) for name in steps)
+    tag = f"spark-vllm/stub:{pin(new)}"
+    nodes = ("head", "worker")
+    assert len({lab.docker(node, "image", "inspect", "--format={{.Id}}", tag) for node in nodes}) == 1
+    for node in nodes:
+        assert lab.docker(node, "exec", f"ray-{node}", "cat", "/etc/stub-variant").strip() == "v2"
+    assert ask(served).status_code == 200
+    unchanged(served)
 
 
-def test_an_image_that_a_worker_has_by_another_name_is_not_sent(deployed: Deployment) -> None:
-    image = stub(deployed.lab.outer, "v4")
-    deployed.lab.load("worker", image)
-    new = deployed.lab.push(image)
-    edit(deployed, lambda config: config["image"].update({"ref": new}))
-    before = sent_bytes(deployed)
-    run = deployed.must("up")
+def test_an_image_that_a_worker_has_by_another_name_is_not_sent(served: Deployment) -> None:
+    image = stub(served.lab.outer, "v4")
+    served.lab.load("worker", image)
+    new = served.lab.push(image)
+    edit(served, lambda config: config["image"].update({"ref": new}))
+    before = sent_bytes(served)
+    run = served.must("up")
     assert f"worker: spark-vllm/stub:{pin(new)} is there" in run.output
-    assert sent_bytes(deployed) - before < 1_000_000
-    assert "v4" in deployed.lab.docker("worker", "exec", "ray-worker", "cat", "/etc/stub-variant")
+    assert sent_bytes(served) - before < 1_000_000
+    assert "v4" in served.lab.docker("worker", "exec", "ray-worker", "cat", "/etc/stub-variant")
 
 
 @pytest.mark.parametrize("flaw", ["no Ray", "other architecture"])
-def test_an_image_that_cannot_serve_is_refused_before_anything_stops(deployed: Deployment, flaw: str) -> None:
-    before = containers(deployed)
-    right = deployed.config_file.read_text()
-    image = stub(deployed.lab.outer, ray=False) if flaw == "no Ray" else for_another_machine(deployed)
-    edit(deployed, lambda config: config["image"].update({"ref": deployed.lab.push(image)}))
-    run = deployed.pulumi("up")
-    deployed.config_file.write_text(right)
+def test_an_image_that_cannot_serve_is_refused_before_anything_stops(served: Deployment, flaw: str) -> None:
+    before = containers(served)
+    right = served.config_file.read_text()
+    image = stub(served.lab.outer, ray=False) if flaw == "no Ray" else for_another_machine(served)
+    edit(served, lambda config: config["image"].update({"ref": served.lab.push(image)}))
+    run = served.pulumi("up")
+    served.config_file.write_text(right)
     assert run.status != 0
     assert {"no Ray": "Ray", "other architecture": "choose an image for"}[flaw] in run.output
     assert "Traceback" not in run.output
-    assert containers(deployed) == before
-    deployed.must("up")
-    assert containers(deployed) == before
+    assert containers(served) == before
+    served.must("up")
+    assert containers(served) == before
 
 
-def test_a_private_registry_lets_in_who_has_the_password(deployed: Deployment) -> None:
-    public = deployed.lab.push(stub(deployed.lab.outer, "v3"))
+def test_a_private_registry_lets_in_who_has_the_password(served: Deployment) -> None:
+    public = served.lab.push(stub(served.lab.outer, "v3"))
     host = public.partition("/")[0]
-    deployed.lab.root("head", "tee", "/run/registry_proxy.py", stdin=PROXY.read_bytes())
-    deployed.lab.root(
+    served.lab.root("head", "tee", "/run/registry_proxy.py", stdin=PROXY.read_bytes())
+    served.lab.root(
         "head", "systemd-run", "--unit=registry-proxy", "python3", "/run/registry_proxy.py", f"{PORT}",
         f"http://{host}", USER, PASSWORD,
     )  # fmt: skip
-    before = containers(deployed)
+    before = containers(served)
     private = f"127.0.0.1:{PORT}/{public.partition('/')[2]}"
 
-    edit(deployed, lambda config: config["image"].update({"ref": private}))
+    edit(served, lambda config: config["image"].update({"ref": private}))
     # the pull alone: what would follow is told by other tests
     pull = ("up", "--target=**::image-head")
-    anonymous = deployed.pulumi(*pull)
+    anonymous = served.pulumi(*pull)
     assert anonymous.status != 0
     assert "a private one needs image.registryUser" in anonymous.output
 
-    edit(deployed, lambda config: config["image"].update({"registryUser": USER}))
-    half = deployed.pulumi("preview")
+    edit(served, lambda config: config["image"].update({"registryUser": USER}))
+    half = served.pulumi("preview")
     assert half.status != 0
     assert "go together" in half.output
 
-    secret(deployed, "wrong")
-    refused = deployed.pulumi(*pull)
+    served.set_secret("registryPassword", "wrong")
+    refused = served.pulumi(*pull)
     assert refused.status != 0
     assert f"127.0.0.1:{PORT} does not let {USER} in" in refused.output
 
-    secret(deployed, PASSWORD)
-    run = deployed.must(*pull, "--diff")
+    served.set_secret("registryPassword", PASSWORD)
+    run = served.must(*pull, "--diff")
     assert PASSWORD not in run.output
-    assert containers(deployed) == before
-    assert deployed.lab.docker("head", "image", "inspect", "--format={{.Os}}", private) == "linux"
-    left = deployed.lab.root("head", "sh", "-c", "grep -rl 'cmVhZGVyOmNv' /home/aurora /dev/shm /tmp || true")
+    assert containers(served) == before
+    assert served.lab.docker("head", "image", "inspect", "--format={{.Os}}", private) == "linux"
+    left = served.lab.root("head", "sh", "-c", "grep -rl 'cmVhZGVyOmNv' /home/aurora /dev/shm /tmp || true")
     assert left == ""
 
 
-def for_another_machine(deployed: Deployment) -> str:
+def for_another_machine(served: Deployment) -> str:
     """An image that says it is for the architecture that the lab's nodes do not have."""
-    outer = deployed.lab.outer
+    outer = served.lab.outer
     own = outer.docker("version", "--format={{.Server.Arch}}").strip()
     other = {"amd64": "arm64", "arm64": "amd64"}[own]
     tag = f"spark-lab/empty:{other}"
@@ -140,11 +148,3 @@ def for_another_machine(deployed: Deployment) -> str:
 def pin(reference: str) -> str:
     """The 12 digits of the pin that the local tag is made of."""
     return reference.partition("@sha256:")[2][:12]
-
-
-def secret(deployed: Deployment, password: str) -> None:
-    """Set the registry's password as a person does."""
-    deployed.must(
-        "config", "set", "--secret", "registryPassword", password, f"--stack={deployed.stack}",
-        f"--config-file={deployed.config_file}",
-    )  # fmt: skip

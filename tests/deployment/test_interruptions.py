@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from lab.deployment import ROOT, Deployment
-from tests.deployment.stack import ask, containers, edit, settle, unchanged
+from tests.deployment.stack import ask, containers, edit, unchanged
 
 pytestmark = pytest.mark.lab
 
@@ -23,7 +23,8 @@ def kill_at(deployment: Deployment, pattern: str) -> None:
         f"--stack={deployment.stack}", f"--config-file={deployment.config_file}",
     ]  # fmt: skip
     with subprocess.Popen(
-        argv, cwd=ROOT, env=deployment._env(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        argv, cwd=ROOT, env=deployment.process_environment(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         start_new_session=True,
     ) as process:  # fmt: skip
         assert process.stdout
@@ -44,7 +45,7 @@ def recover(deployment: Deployment) -> str:
             str(ROOT / "bin" / "spark-vllm"), "recover", "--yes", f"--stack={deployment.stack}",
             f"--config-file={deployment.config_file}",
         ],
-        env=deployment._env(), capture_output=True, text=True, check=False,
+        env=deployment.process_environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stderr
@@ -57,12 +58,6 @@ def repaired(deployment: Deployment) -> None:
     deployment.must("up", "--refresh")
     assert ask(deployment).status_code == 200
     unchanged(deployment)
-
-
-@pytest.fixture
-def deployed(pair: Deployment) -> Deployment:
-    """The pair, as its stack file says."""
-    return settle(pair)
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,9 @@ def test_a_mistake_stops_nothing_and_is_told_in_words(
 
 def test_without_an_agent_up_says_so(pair: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        Deployment, "_env", lambda self: {**os.environ, **self.environment, "SSH_AUTH_SOCK": ""}
+        Deployment,
+        "process_environment",
+        lambda self: {**os.environ, **self.environment, "SSH_AUTH_SOCK": ""},
     )
     run = pair.pulumi("up")
     assert run.status != 0

@@ -11,7 +11,9 @@ from lab.deployment import Deployment
 from lab.instance import Lab
 from tests.deployment.conftest import configured
 from tests.deployment.stack import (
+    VLLM,
     Config,
+    another_flag,
     ask,
     by,
     containers,
@@ -26,7 +28,6 @@ from tests.instances import fresh
 
 pytestmark = pytest.mark.lab
 
-VLLM = ["delete vllm", "create vllm"]
 ADDED = pytest.mark.row("a worker added", "it joins; vllm")
 LEFT = pytest.mark.row("a worker removed or renamed", "drained; vllm; its container goes")
 
@@ -67,10 +68,6 @@ def at(deployment: Deployment, *names: str) -> Deployment:
     return settle(deployment)
 
 
-def a_flag(config: Config) -> None:
-    config["vllm"]["args"]["max-num-seqs"] = 1 + config["vllm"]["args"].get("max-num-seqs", 0)
-
-
 @pytest.mark.row("a vLLM flag, served name, parser, API key, serve-only env", "vllm")
 def test_one_node_needs_neither_ray_nor_fabric(trio: Deployment) -> None:
     nodes(trio, "head")(trio)
@@ -80,7 +77,7 @@ def test_one_node_needs_neither_ray_nor_fabric(trio: Deployment) -> None:
     assert not {name for name in names if name.startswith(("link-", "fabric-", "drain", "cluster-"))}
     assert trio.output("executor") == "none"
     assert ask(trio).status_code == 200
-    restarts(trio, by(a_flag), VLLM)
+    restarts(trio, by(another_flag), VLLM)
 
 
 @ADDED

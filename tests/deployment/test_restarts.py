@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import secrets
 import shutil
 import subprocess
 import time
@@ -15,33 +14,33 @@ from pathlib import Path
 import pytest
 
 from lab.deployment import ROOT, Deployment
-from lab.images import stub
 from tests.deployment.stack import (
+    ALL_OF_RAY,
+    DEAD_WORKER,
+    VLLM,
+    WORKER_AND_VLLM,
     Config,
     Waves,
+    another_env,
+    another_flag,
+    another_secret,
     ask,
     by,
     containers,
     edit,
-    position,
     replaced,
     restarts,
-    settle,
     unchanged,
 )
 
 pytestmark = pytest.mark.lab
 
-ALL_OF_RAY = ["delete vllm", "delete worker", "delete head", "create head", "create worker", "create vllm"]
-WORKER_AND_VLLM = ["delete vllm", "delete worker", "create worker", "create vllm"]
-VLLM = ["delete vllm", "create vllm"]
 TURNS = 5
 """Of what has an order: it must not be a matter of luck."""
 
 SERVER = pytest.mark.row("a vLLM flag, served name, parser, API key, serve-only env", "vllm")
 WORKER = pytest.mark.row("env or flag of one Ray worker", "that worker, vllm")
 HEAD = pytest.mark.row("env or flag of the Ray head, Ray port, Ray token", "all of Ray, vllm")
-DEAD_WORKER = pytest.mark.row("a worker's container died (`up --refresh`)", "that worker, vllm")
 DEAD_HEAD = pytest.mark.row("the Ray head's container died (`up --refresh`)", "all of Ray, vllm")
 DEAD_VLLM = pytest.mark.row("vllm's container died (`up --refresh`)", "vllm")
 NOTHING = pytest.mark.row(
@@ -51,17 +50,6 @@ NOTHING = pytest.mark.row(
 )
 
 counter = itertools.count(1)
-
-
-@pytest.fixture
-def deployed(pair: Deployment) -> Deployment:
-    """The pair, as its stack file says."""
-    return settle(pair)
-
-
-def a_vllm_flag(config: Config) -> None:
-    args = config["vllm"].setdefault("args", {})
-    args["max-num-seqs"] = 1 + args.get("max-num-seqs", 0)
 
 
 def a_serve_only_variable(config: Config) -> None:
@@ -76,16 +64,8 @@ def a_parser(config: Config) -> None:
     config["vllm"]["reasoningParser"] = "qwen3"
 
 
-def env_of_one_worker(config: Config) -> None:
-    config["nodes"][1]["env"] = {"NCCL_DEBUG": f"INFO{next(counter)}"}
-
-
 def a_flag_of_one_worker(config: Config) -> None:
     config["nodes"][1]["rayArgs"] = {"num-cpus": 2 + next(counter)}
-
-
-def env_of_the_head(config: Config) -> None:
-    config["nodes"][0]["env"] = {"NCCL_DEBUG": f"INFO{next(counter)}"}
 
 
 def a_flag_of_the_head(config: Config) -> None:
@@ -96,21 +76,17 @@ def the_ray_port(config: Config) -> None:
     config["ray"] = {"port": 6390 + next(counter)}
 
 
-def another(key: str) -> Callable[[Deployment], None]:
-    return lambda deployment: deployment.set_secret(key, secrets.token_hex(24))
-
-
 ROWS = [
-    pytest.param(by(a_vllm_flag), VLLM, TURNS, id="a vLLM flag", marks=SERVER),
+    pytest.param(by(another_flag), VLLM, TURNS, id="a vLLM flag", marks=SERVER),
     pytest.param(by(the_served_name), VLLM, 1, id="served name", marks=SERVER),
     pytest.param(by(a_parser), VLLM, 1, id="parser", marks=SERVER),
     pytest.param(by(a_serve_only_variable), VLLM, 1, id="serve-only env", marks=SERVER),
-    pytest.param(by(env_of_one_worker), WORKER_AND_VLLM, TURNS, id="env of one Ray worker", marks=WORKER),
+    pytest.param(by(another_env(1)), WORKER_AND_VLLM, TURNS, id="env of one Ray worker", marks=WORKER),
     pytest.param(by(a_flag_of_one_worker), WORKER_AND_VLLM, 1, id="flag of one Ray worker", marks=WORKER),
-    pytest.param(by(env_of_the_head), ALL_OF_RAY, TURNS, id="env of the Ray head", marks=HEAD),
+    pytest.param(by(another_env(0)), ALL_OF_RAY, TURNS, id="env of the Ray head", marks=HEAD),
     pytest.param(by(a_flag_of_the_head), ALL_OF_RAY, 1, id="flag of the Ray head", marks=HEAD),
     pytest.param(by(the_ray_port), ALL_OF_RAY, 1, id="Ray port", marks=HEAD),
-    pytest.param(another("rayToken"), ALL_OF_RAY, 1, id="Ray token", marks=HEAD),
+    pytest.param(another_secret("rayToken"), ALL_OF_RAY, 1, id="Ray token", marks=HEAD),
 ]
 
 
@@ -126,24 +102,9 @@ def test_a_change_replaces_what_the_table_says(
 @SERVER
 def test_another_api_key_restarts_vllm_and_the_old_one_is_refused(deployed: Deployment) -> None:
     old = deployed.api_key()
-    restarts(deployed, another("apiKey"), VLLM)
+    restarts(deployed, another_secret("apiKey"), VLLM)
     assert deployed.api_key() != old
     assert ask(deployed, key=old).status_code == 401
-    assert ask(deployed).status_code == 200
-
-
-@pytest.mark.row("image", "fetched on all nodes first; then all of Ray, vllm")
-def test_another_image_is_on_every_node_before_anything_stops(deployed: Deployment) -> None:
-    lab = deployed.lab
-    image = lab.push(stub(lab.outer, "v2"))
-    run = restarts(deployed, by(lambda config: config["image"].update({"ref": image})), ALL_OF_RAY)
-    stop = position(run, "vllm", "delete-replaced")
-    for step in ("image-head", "image-worker", "check-engine"):
-        assert position(run, step, "create-replacement") < stop
-    steps = {event.name for event in run.events if event.op == "create-replacement"}
-    assert not any(name.startswith(("link-", "model-")) for name in steps)
-    for node in ("head", "worker"):
-        assert lab.docker(node, "exec", f"ray-{node}", "cat", "/etc/stub-variant").strip() == "v2"
     assert ask(deployed).status_code == 200
 
 
