@@ -2,45 +2,30 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from components.remote import compose
 from tests.images.programs import Machine
 from tests.images.test_server import Server
+from tests.remote import on_a_node
 
 PARSERS = ("--reasoning-parser=qwen3", "--tool-call-parser=qwen3_coder", "--enable-auto-tool-choice")
 
 
 def smoke(server: Server, scratch: Path, *, parsers: bool = False, wait: int = 20) -> tuple[int, str, str]:
     """Run the script as a node does, with a `docker` that has one line of log."""
-    docker = scratch / "docker"
-    docker.write_text("#!/bin/sh\necho 'RuntimeError: the first cause'\n")
-    docker.chmod(0o755)
-    script = compose(
-        "smoke.sh",
-        {
-            "NODE": "head",
-            "CONTAINER": "vllm",
-            "URL": str(server.client.base_url).rstrip("/"),
-            "MODEL_JSON": '"tiny"',
-            "WAIT": f"{wait}",
-            "API_KEY": "key",
-            "REASONING_PARSER": "qwen3" if parsers else "",
-            "TOOL_PARSER": "qwen3_coder" if parsers else "",
-        },
-    )
-    done = subprocess.run(
-        ["bash", "-s"],
-        input=script,
-        capture_output=True,
-        text=True,
-        env={"PATH": f"{scratch}:/usr/bin:/bin"},
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
+    inputs = {
+        "NODE": "head",
+        "CONTAINER": "vllm",
+        "URL": str(server.client.base_url).rstrip("/"),
+        "MODEL_JSON": '"tiny"',
+        "WAIT": f"{wait}",
+        "API_KEY": "key",
+        "REASONING_PARSER": "qwen3" if parsers else "",
+        "TOOL_PARSER": "qwen3_coder" if parsers else "",
+    }
+    return on_a_node("smoke.sh", inputs, scratch, docker="echo 'RuntimeError: the first cause'")
 
 
 def serve(head: Machine, mode: str = "ok", *argv: str) -> Server:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from components.remote import compose
+from tests.remote import on_a_node
 
 MEMINFO = "MemTotal:       125829120 kB\nMemFree:         1048576 kB\nMemAvailable:   {available} kB\n"
 
@@ -17,30 +16,21 @@ def look(
 ) -> tuple[int, str, str]:
     """Run the script as a node does, with programs that only say what they are told."""
     container = "0123abcd" if running else ""
-    programs = {
-        "docker": f'[ "$1" != ps ] || echo {container}; [ "$1 $2" != "inspect --format" ]',
-        "sudo": f'echo "$*" >>"{scratch}/sudo.log"; exit {0 if sudo else 1}',
-        "sync": ":",
-        "ss": ":",
-    }
-    for name, body in programs.items():
-        (scratch / name).write_text(f"#!/bin/sh\n{body}\n")
-        (scratch / name).chmod(0o755)
     (scratch / "meminfo").write_text(MEMINFO.format(available=available_gib * 1024 * 1024))
     inputs = {
         "NODE": "worker", "TAG": "spark-vllm/x:1", "NAMES": "ray-worker", "PORTS": "6379 ray.port",
         "PROJECT": "spark-vllm", "STACK": "test", "SHARE": "0.8", "GENERATION": "1",
         "MEMINFO": str(scratch / "meminfo"),
     }  # fmt: skip
-    done = subprocess.run(
-        ["bash", "-s"],
-        input=compose("ready-to-stop.sh", inputs),
-        capture_output=True,
-        text=True,
-        env={"PATH": f"{scratch}:/usr/bin:/bin"},
-        check=False,
+    return on_a_node(
+        "ready-to-stop.sh",
+        inputs,
+        scratch,
+        docker=f'[ "$1" != ps ] || echo {container}; [ "$1 $2" != "inspect --format" ]',
+        sudo=f'echo "$*" >>"{scratch}/sudo.log"; exit {0 if sudo else 1}',
+        sync=":",
+        ss=":",
     )
-    return done.returncode, done.stdout, done.stderr
 
 
 def test_enough_memory_passes_and_the_page_cache_is_dropped(tmp_path: Path) -> None:
