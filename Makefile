@@ -43,7 +43,7 @@ docs: setup ## Write the reference page and the JSON schema from the settings
 
 clean: ## Remove the lab, and what was built in this folder; caches outside it stay
 	@[[ ! -x $(PYTHON) ]] || $(PYTHON) -m lab down
-	@rm -rf $(VENV) .local .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) .local Pulumi.lab.yaml .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 setup: $(VENV)/.complete

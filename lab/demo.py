@@ -25,6 +25,7 @@ REAL_SETTINGS: tuple[str, ...] = (
 GOING_ON = """
 How to go on:
   eval "$(make -s env)"                            then plain pulumi works in this shell
+  curl -H "Authorization: Bearer $(pulumi config get apiKey --stack lab)" {endpoint}/models
   $EDITOR Pulumi.lab.yaml                          change a flag, for example max-num-seqs
   pulumi preview --stack lab --diff                see what would restart, and what would not
   pulumi up --stack lab                            do it
@@ -38,6 +39,8 @@ def main() -> None:
     lab = Lab()
     lab.up()
     deployment = Deployment(lab, "lab", environment(lab), ROOT / "Pulumi.lab.yaml")
+    if deployment.forget_other_nodes():
+        say("Pulumi.lab.yaml was of nodes that are gone: stack lab begins anew")
     deployment.put_model(tiny_model(lab.outer))
     deployment.configure(lab.push(real(lab.outer)), *REAL_SETTINGS)
     say("pulumi up --stack lab")
@@ -56,7 +59,7 @@ def main() -> None:
     words = message.get("content") or message.get("reasoning") or message.get("reasoning_content")
     print(f"\nendpoint  {endpoint}\nmodel     tiny (random weights: it speaks, but makes no sense)")
     print(f"question  {question}\nanswer    {words!r}\ntime      {time.monotonic() - started:.0f} s")
-    print(GOING_ON)
+    print(GOING_ON.format(endpoint=endpoint))
 
 
 if __name__ == "__main__":

@@ -73,11 +73,12 @@ class Deployment:
 
         Args:
             image: reference by which the head pulls, with its digest.
-            settings: further `key.path=YAML`.
+            settings: further `key.path=YAML` for a new stack; what a person has changed since stays.
 
         Raises:
             LabError: a command failed; the message is what it said.
         """
+        new = not self.config_file.exists()
         if self.pulumi("stack", "select", self.stack).status:
             self._init()
         status = self.lab.status()
@@ -86,9 +87,7 @@ class Deployment:
         values = (
             f"image.ref={image}",
             f"vllm.port={status['apiPort']}",
-            "vllm.servedModelName=tiny",
-            *LAB_SETTINGS,
-            *settings,
+            *(("vllm.servedModelName=tiny", *LAB_SETTINGS, *settings) if new else ()),
         )
         argv = [
             str(self.root / "bin" / "spark-vllm"),
@@ -106,6 +105,21 @@ class Deployment:
         )
         if result.returncode:
             raise LabError(f"discover failed: {result.stderr.strip()}")
+
+    def forget_other_nodes(self) -> bool:
+        """Begin anew if the stack is of nodes that were taken down: these have other host keys.
+
+        Returns:
+            Whether it was.
+        """
+        if not self.config_file.exists():
+            return False
+        text = self.config_file.read_text(encoding="utf-8")
+        if all(node["hostKey"] in text for node in self.lab.status()["nodes"].values()):
+            return False
+        self.pulumi("stack", "rm", "--yes", "--force", f"--stack={self.stack}")
+        self.config_file.unlink(missing_ok=True)
+        return True
 
     def _init(self) -> None:
         """Create the stack; `stack init` knows no --config-file, and puts its salt beside the Pulumi.yaml."""

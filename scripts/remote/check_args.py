@@ -9,10 +9,12 @@ Prints `vllm=`, `ray=` and `check=ok`. Status 2: refused, 3: the check itself fa
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import io
 import json
 import os
+import re
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
@@ -90,6 +92,14 @@ def refusing() -> Iterator[None]:
         raise Refusal(reason_of(error)) from error
 
 
+def suggestion(refusal: str, known: list[str]) -> str:
+    """The flags that may have been meant, where a refusal names unknown ones."""
+    found, _, words = refusal.partition("unrecognized arguments: ")
+    flags = re.findall(r"--[\w-]+", words) if found != refusal else []
+    meant = [close[0] for flag in flags if (close := difflib.get_close_matches(flag, known, n=1))]
+    return f"; did you mean {', '.join(meant)}?" if meant else ""
+
+
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse and validate as `vllm serve` does.
 
@@ -98,10 +108,18 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """
     parser = home_of("FlexibleArgumentParser", PARSER_MODULES).FlexibleArgumentParser(prog="vllm")
     command = importlib.import_module("vllm.entrypoints.cli.serve").cmd_init()[0]
-    command.subparser_init(parser.add_subparsers(dest="subparser"))
-    with refusing():
-        args: argparse.Namespace = parser.parse_args(["serve", *arguments])
-        command.validate(args)
+    commands = parser.add_subparsers(dest="subparser")
+    command.subparser_init(commands)
+    serve: argparse.ArgumentParser = commands.choices["serve"]
+    # argparse takes the beginning of a name for the name: a typo would pass, or set what the program owns.
+    serve.allow_abbrev = False
+    try:
+        with refusing():
+            args: argparse.Namespace = parser.parse_args(["serve", *arguments])
+            command.validate(args)
+    except Refusal as refusal:
+        known = list(serve._option_string_actions)  # noqa: SLF001 - argparse tells them nowhere else
+        raise Refusal(f"{refusal}{suggestion(str(refusal), known)}") from refusal
     if getattr(args, "model_tag", None) is not None:
         args.model = args.model_tag
     return args

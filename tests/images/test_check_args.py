@@ -99,3 +99,14 @@ def test_ends_in_time(head: Machine) -> None:
 
     assert status == 3
     assert "did not end within" in words
+
+
+@pytest.mark.parametrize(
+    ("flag", "meant"), [("--max-num-seq=5", "--max-num-seqs"), ("--max-nmu-seqs=5", "--max-num-seqs")]
+)
+def test_a_name_must_be_whole_and_what_was_meant_is_named(head: Machine, flag: str, meant: str) -> None:
+    status, _, words = check(head, *TWO, flag)
+
+    assert status == 2
+    assert f"unrecognized arguments: {flag}" in words
+    assert f"did you mean {meant}?" in words
