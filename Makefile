@@ -27,7 +27,7 @@ check: setup ## Formatting, lint, types, shell and the fast tests; no Docker
 	@$(VENV)/bin/shellcheck $(SHELL_FILES)
 	@$(VENV)/bin/shfmt -i 2 -ci -d $(SHELL_FILES)
 	@$(PYTHON) -m scripts.reference --check
-	@$(PYTHON) -m pytest -q -m 'not engine and not lab and not real'
+	@$(PYTHON) -m pytest -q -n 3 --dist loadscope --no-loadscope-reorder -m 'not engine and not lab and not real'
 
 lab: setup ## The two simulated Sparks alone
 	@$(PYTHON) -m lab up

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ruamel.yaml import YAML
+
+from components.settings import PROJECT
 from lab.instance import Lab
 from lab.shell import LabError
 from lab.topology import USER
@@ -114,8 +117,9 @@ class Deployment:
         """
         if not self.config_file.exists():
             return False
-        text = self.config_file.read_text(encoding="utf-8")
-        if all(node["hostKey"] in text for node in self.lab.status()["nodes"].values()):
+        config = YAML(typ="safe").load(self.config_file)["config"]
+        pinned = {node["ssh"].get("hostKey") for node in config.get(f"{PROJECT}:nodes") or []}
+        if all(node["hostKey"] in pinned for node in self.lab.status()["nodes"].values()):
             return False
         self.pulumi("stack", "rm", "--yes", "--force", f"--stack={self.stack}")
         self.config_file.unlink(missing_ok=True)

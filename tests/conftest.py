@@ -13,8 +13,13 @@ from xdist.scheduler import LoadScopeScheduling
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
 
-LONGEST_FIRST = ("real", "restarts", "deployment", "trio", "lab", "engine", "images")
-OWN_NODES = {"test_vllm.py": "real", "test_restarts.py": "restarts", "test_nodes.py": "trio"}
+LONGEST_FIRST = ("real", "restarts", "deployment", "trio", "lab", "engine", "images", "ray")
+APART = {
+    "test_vllm.py": "real",
+    "test_restarts.py": "restarts",
+    "test_nodes.py": "trio",
+    "test_ray_nodes.py": "ray",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,4 +43,4 @@ class Groups(LoadScopeScheduling):
 def group(nodeid: str) -> str:
     """The group of a test: its folder, or what its file is listed for."""
     path = PurePath(nodeid.partition("::")[0])
-    return OWN_NODES.get(path.name, path.parts[1])
+    return APART.get(path.name, path.parts[1])

@@ -113,6 +113,10 @@ def deploy(configuration: samples.Config, *, preview: bool = False, secrets: boo
         "SSH_AUTH_SOCK": "/nowhere",
     }
     graph = Graph()
+    try:
+        asyncio.get_event_loop()
+    except RuntimeError:  # another test has taken away the loop of this thread
+        asyncio.set_event_loop(asyncio.new_event_loop())
     mocks.set_mocks(_Mocks(), project="spark-vllm", stack="test", preview=preview, monitor=_Monitor(graph))
     pulumi.runtime.set_all_config(namespaced, [f"spark-vllm:{key}" for key in secret])
 
@@ -120,10 +124,6 @@ def deploy(configuration: samples.Config, *, preview: bool = False, secrets: boo
     def program() -> None:
         runpy.run_path(str(ROOT / "__main__.py"))
 
-    try:
-        asyncio.get_event_loop()
-    except RuntimeError:  # another test has closed the loop of this thread
-        asyncio.set_event_loop(asyncio.new_event_loop())
     with mock.patch.dict("os.environ", environment):
         program()
     return graph

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -30,9 +31,11 @@ VLLM = ("-m", "vllm.entrypoints.cli.main")
 
 
 def free_port() -> int:
-    """A port that nobody listens on, outside the range that the kernel hands out meanwhile."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on, below the range that the kernel hands out meanwhile."""
+    while True:
+        port = secrets.randbelow(12000) + 20000
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def until(what: Callable[[], T], seconds: float = 8) -> T:
