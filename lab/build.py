@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -11,10 +12,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lab.locks import locked
 from lab.shell import LabError, run, say
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from lab.outer import Outer
 
@@ -56,16 +58,16 @@ def build_image(  # noqa: PLR0913
     """
     arguments = {**(build_args or {}), "BASE": base or base_image(outer)}
     tag = f"{name}:{_key(_content(context), dockerfile, json.dumps(arguments, sort_keys=True))}"
-    if outer.has_image(tag):
-        return tag
-    say(f"building {tag}")
     proxies = {key: os.environ[key] for key in _PROXY_VARIABLES if os.environ.get(key)}
     options = [f"--build-arg={key}={value}" for key, value in {**proxies, **arguments}.items()]
-    outer.docker(
-        "build", "--quiet", "--network=host", f"--file={context / dockerfile}", f"--tag={tag}",
-        *options, str(context),
-        timeout=_BUILD_SECONDS,
-    )  # fmt: skip
+    with _one_builds(outer, tag) as there:
+        if not there:
+            say(f"building {tag}")
+            outer.docker(
+                "build", "--quiet", "--network=host", f"--file={context / dockerfile}", f"--tag={tag}",
+                *options, str(context),
+                timeout=_BUILD_SECONDS,
+            )  # fmt: skip
     return tag
 
 
@@ -82,18 +84,27 @@ def base_image(outer: Outer) -> str:
     mirror = _debian_mirror()
     dockerfile = _base_dockerfile(from_mirror=mirror is not None, certificates=bool(certificates))
     tag = f"spark-lab/base:{_key(dockerfile, _APT_SETTINGS, certificates, mirror or '', platform.machine())}"
-    if outer.has_image(tag):
-        return tag
-    say(f"making Debian {_SUITE} from {mirror or 'the registry of Docker'}")
-    with tempfile.TemporaryDirectory(prefix="spark-lab-") as scratch:
-        context = Path(scratch)
-        if mirror:
-            _debootstrap(context, mirror)
-        (context / "Dockerfile").write_text(dockerfile)
-        (context / "apt.conf").write_text(_APT_SETTINGS)
-        (context / "ca.pem").write_bytes(certificates)
-        outer.docker("build", "--quiet", f"--tag={tag}", scratch)
+    with _one_builds(outer, tag) as there, tempfile.TemporaryDirectory(prefix="spark-lab-") as scratch:
+        if not there:
+            say(f"making Debian {_SUITE} from {mirror or 'the registry of Docker'}")
+            context = Path(scratch)
+            if mirror:
+                _debootstrap(context, mirror)
+            (context / "Dockerfile").write_text(dockerfile)
+            (context / "apt.conf").write_text(_APT_SETTINGS)
+            (context / "ca.pem").write_bytes(certificates)
+            outer.docker("build", "--quiet", f"--tag={tag}", scratch)
     return tag
+
+
+@contextlib.contextmanager
+def _one_builds(outer: Outer, tag: str) -> Iterator[bool]:
+    """Whether the engine has the image; if not, nobody else makes another one of that name meanwhile."""
+    if outer.has_image(tag):
+        yield True
+        return
+    with locked(outer.cache / "locks" / tag.replace("/", "-")):
+        yield outer.has_image(tag)
 
 
 def _base_dockerfile(*, from_mirror: bool, certificates: bool) -> str:

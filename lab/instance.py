@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import re
 import shutil
 import subprocess
@@ -15,6 +13,7 @@ from lab.access import Access
 from lab.disks import Disks
 from lab.files import SYSFS_ROOT
 from lab.links import Links
+from lab.locks import locked
 from lab.machine import require_machine
 from lab.nodes import READY_SECONDS, Nodes
 from lab.outer import Outer
@@ -23,7 +22,8 @@ from lab.shell import LabError, run, say
 from lab.topology import REGISTRY_ADDRESS, REGISTRY_PORT, USER, Nic, Node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
@@ -304,12 +304,8 @@ class Lab:
         """
         self.nodes.wait_ready(self.node(node), seconds)
 
-    @contextlib.contextmanager
-    def _lock(self) -> Iterator[None]:
-        self.outer.cache.mkdir(parents=True, exist_ok=True)
-        with (self.outer.cache / "lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+    def _lock(self) -> AbstractContextManager[None]:
+        return locked(self.outer.cache / "lock")
 
     def _remove(self) -> None:
         say(f"removing instance {self.name}")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lab.locks import locked
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 
 def root() -> Path:
@@ -40,8 +40,8 @@ def obtain(name: str, make: Callable[[Path], None]) -> Path:
     folder = root() / name
     if folder.is_dir():
         return folder
-    root().mkdir(parents=True, exist_ok=True)
-    with _locked(root() / f"{name}.lock"):
+    wait = f"Waiting for another process, which makes {name}."
+    with locked(root() / f"{name}.lock", lambda: status(wait)):
         if not folder.is_dir():
             with tempfile.TemporaryDirectory(dir=root(), prefix=f"{name}.") as new:
                 content = Path(new) / "content"
@@ -49,14 +49,3 @@ def obtain(name: str, make: Callable[[Path], None]) -> Path:
                 make(content)
                 content.rename(folder)
     return folder
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            status(f"Waiting for another process, which makes {path.stem}.")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

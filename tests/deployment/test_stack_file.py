@@ -33,7 +33,7 @@ def test_a_stack_of_nodes_that_are_gone_begins_anew(pair: Deployment) -> None:
     assert pair.config_file.exists()
     old = replace(pair, stack="old", config_file=pair.config_file.with_name("Pulumi.old.yaml"))
     assert not old.forget_other_nodes()
-    here = pair.lab.status()["nodes"]["worker"]["hostKey"]
-    old.config_file.write_text(pair.config_file.read_text().replace(here, host_key("gone")))
+    old.config_file.write_text(pair.config_file.read_text())
+    edit(old, lambda settings: settings["nodes"][1]["ssh"].update({"hostKey": host_key("gone")}))
     assert old.forget_other_nodes()
     assert not old.config_file.exists()

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
 from lab import build
+from lab.outer import Outer
 from lab.shell import LabError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_base_comes_from_a_mirror_or_a_registry() -> None:
@@ -47,6 +48,35 @@ def test_content_counts_names_bytes_and_modes(tmp_path: Path) -> None:
     (tmp_path / "__pycache__").mkdir()
     (tmp_path / "__pycache__/two.pyc").touch()
     assert build._content(tmp_path) == keys[-1]
+
+
+class SlowEngine(Outer):
+    """An engine that says what it is asked to build, and takes its time."""
+
+    built: ClassVar[list[str]] = []
+
+    @property
+    def cache(self) -> Path:
+        return Path(self.name)
+
+    def has_image(self, tag: str) -> bool:
+        return tag in self.built
+
+    def docker(self, *argv: str, **_: Any) -> str:  # noqa: ANN401 - how does not matter here
+        time.sleep(0.2)
+        tag = next(word for word in argv if word.startswith("--tag="))
+        SlowEngine.built.append(tag.removeprefix("--tag="))
+        return ""
+
+
+def test_two_that_want_an_image_at_once_have_it_built_once(tmp_path: Path) -> None:
+    engine = SlowEngine(str(tmp_path / "cache"))
+    context = tmp_path / "context"
+    context.mkdir()
+    (context / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\n")
+    with ThreadPoolExecutor() as pool:
+        tags = list(pool.map(lambda _: build.build_image(engine, context, "a/b", base="scratch"), range(4)))
+    assert engine.built == [tags[0]] == list(set(tags))
 
 
 def test_empty_context_is_refused(tmp_path: Path) -> None:
