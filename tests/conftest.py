@@ -13,10 +13,11 @@ from xdist.scheduler import LoadScopeScheduling
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
 
-LONGEST_FIRST = ("real", "restarts", "deployment", "trio", "lab", "engine", "images", "ray")
+LONGEST_FIRST = ("real", "restarts", "deployment", "drift", "trio", "lab", "engine", "images", "ray")
 APART = {
     "test_vllm.py": "real",
     "test_restarts.py": "restarts",
+    **dict.fromkeys(("test_drift.py", "test_no_change.py"), "drift"),
     "test_nodes.py": "trio",
     "test_ray_nodes.py": "ray",
 }

@@ -30,6 +30,8 @@ _YAML = YAML()
 ALL_OF_RAY = ["delete vllm", "delete worker", "delete head", "create head", "create worker", "create vllm"]
 WORKER_AND_VLLM = ["delete vllm", "delete worker", "create worker", "create vllm"]
 VLLM = ["delete vllm", "create vllm"]
+TURNS = 5
+"""Of what has an order: it must not be a matter of luck."""
 DEAD_WORKER = pytest.mark.row("a worker's container died (`up --refresh`)", "that worker, vllm")
 _counter = itertools.count(1)
 

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import shutil
-import subprocess
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from lab.deployment import ROOT, Deployment
+from lab.deployment import Deployment
 from tests.deployment.stack import (
     ALL_OF_RAY,
-    DEAD_WORKER,
+    TURNS,
     VLLM,
     WORKER_AND_VLLM,
     Config,
@@ -28,26 +22,15 @@ from tests.deployment.stack import (
     by,
     containers,
     edit,
-    replaced,
     restarts,
     unchanged,
 )
 
 pytestmark = pytest.mark.lab
 
-TURNS = 5
-"""Of what has an order: it must not be a matter of luck."""
-
 SERVER = pytest.mark.row("a vLLM flag, served name, parser, API key, serve-only env", "vllm")
 WORKER = pytest.mark.row("env or flag of one Ray worker", "that worker, vllm")
 HEAD = pytest.mark.row("env or flag of the Ray head, Ray port, Ray token", "all of Ray, vllm")
-DEAD_HEAD = pytest.mark.row("the Ray head's container died (`up --refresh`)", "all of Ray, vllm")
-DEAD_VLLM = pytest.mark.row("vllm's container died (`up --refresh`)", "vllm")
-NOTHING = pytest.mark.row(
-    "SSH port or jump, the operator's key or machine, comments or the order of keys in the stack file, "
-    "a new version of this program with the same meaning",
-    "no container; connections and Commands may show as updated, and run nothing",
-)
 
 counter = itertools.count(1)
 
@@ -106,102 +89,6 @@ def test_another_api_key_restarts_vllm_and_the_old_one_is_refused(deployed: Depl
     assert deployed.api_key() != old
     assert ask(deployed, key=old).status_code == 401
     assert ask(deployed).status_code == 200
-
-
-DRIFT = [
-    pytest.param(
-        "worker", "ray-worker", WORKER_AND_VLLM, TURNS, id="a worker's container", marks=DEAD_WORKER
-    ),
-    pytest.param("head", "ray-head", ALL_OF_RAY, 1, id="the Ray head's container", marks=DEAD_HEAD),
-    pytest.param("head", "vllm", VLLM, 1, id="vllm's container", marks=DEAD_VLLM),
-]
-
-
-@pytest.mark.parametrize(("node", "name", "expected", "turns"), DRIFT)
-def test_what_died_is_replaced_with_what_stands_on_it(
-    deployed: Deployment, node: str, name: str, expected: Waves, turns: int
-) -> None:
-    def kill(deployment: Deployment) -> None:
-        docker(deployment, node, "kill", name)
-
-    for turn in range(turns):
-        run = restarts(deployed, kill, expected, refresh=True, preview=turn == 0)
-        assert {event.op for event in run.events if event.name == "check-engine"} <= {"same", "refresh"}
-    assert ask(deployed).status_code == 200
-
-
-def docker(deployment: Deployment, node: str, *argv: str) -> None:
-    deployment.lab.docker(node, *argv)
-
-
-@DEAD_WORKER
-def test_a_container_that_is_gone_is_made_again(deployed: Deployment) -> None:
-    before = containers(deployed)
-    deployed.lab.docker("worker", "rm", "-f", "ray-worker")
-    steps = replaced(deployed.must("up", "--refresh"))
-    # It has nothing left to delete, so the engine is free to create it before it stops what stood on it.
-    assert sorted(steps) == ["create vllm", "create worker", "delete vllm"]
-    assert steps.index("create worker") < steps.index("create vllm")
-    assert containers(deployed)["ray-head"] == before["ray-head"]
-    unchanged(deployed)
-
-
-@NOTHING
-def test_a_comment_and_the_order_of_keys_change_nothing(deployed: Deployment) -> None:
-    text = deployed.config_file.read_text()
-    deployed.config_file.write_text(f"# a comment\n{text}")
-    edit(deployed, lambda config: config.update({"vllm": config.pop("vllm")}))
-    assert deployed.pulumi("preview", "--expect-no-changes").status == 0
-
-
-@NOTHING
-def test_another_way_to_a_node_restarts_and_runs_nothing(deployed: Deployment) -> None:
-    before, right = containers(deployed), deployed.config_file.read_text()
-    deployed.lab.root("worker", "/usr/sbin/sshd", "-p", "2222")
-
-    edit(deployed, lambda config: config["nodes"][1]["ssh"].update({"port": 2222}))
-    for run in (deployed.must("preview"), deployed.must("up")):
-        assert {event.op for event in run.events if event.name != "test"} == {"same", "update"}
-    unchanged(deployed)
-    assert containers(deployed) == before
-
-    # The lab's operator has no other way to the worker than by the head, and a preview takes none.
-    edit(deployed, lambda config: config["nodes"][1]["ssh"].pop("jump"))
-    assert {event.op for event in deployed.must("preview").events} == {"same", "update"}
-    deployed.config_file.write_text(right)
-    deployed.must("up")
-    assert containers(deployed) == before
-
-
-@NOTHING
-def test_another_operators_machine_sees_no_difference(deployed: Deployment, tmp_path: Path) -> None:
-    program = shutil.copytree(
-        ROOT, tmp_path / "elsewhere", ignore=shutil.ignore_patterns(".git", ".local", ".*cache", ".venv")
-    )
-    (program / ".venv").symlink_to(ROOT / ".venv")
-    for script in (program / "scripts" / "remote").iterdir():
-        script.write_text(f"{script.read_text()}# another version\n")
-    with another_agent(deployed, tmp_path) as socket:
-        unchanged(replace(deployed, root=program, agent=socket))
-
-
-@contextmanager
-def another_agent(deployment: Deployment, place: Path) -> Iterator[Path]:
-    """An agent with a key of its own, which the nodes let in."""
-    key, socket = place / "key", place / "agent"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-    public = key.with_suffix(".pub").read_text().strip()
-    for node in deployment.lab.status()["nodes"]:
-        words = f"echo '{public}' >>/home/aurora/.ssh/authorized_keys"
-        deployment.lab.root(node, "sh", "-c", words)
-    with subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL) as agent:
-        while not socket.exists():
-            time.sleep(0.05)
-        subprocess.run(
-            ["ssh-add", "-q", str(key)], env={"SSH_AUTH_SOCK": str(socket), "PATH": "/usr/bin"}, check=True
-        )
-        yield socket
-        agent.terminate()
 
 
 def test_a_typo_in_a_flag_is_refused_while_the_old_server_answers(deployed: Deployment) -> None:

@@ -1,0 +1,62 @@
+"""What died behind the program's back, and how `up --refresh` brings it back: rows of the README's table."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.deployment import Deployment
+from tests.deployment.stack import (
+    ALL_OF_RAY,
+    DEAD_WORKER,
+    TURNS,
+    VLLM,
+    WORKER_AND_VLLM,
+    Waves,
+    ask,
+    containers,
+    replaced,
+    restarts,
+    unchanged,
+)
+
+pytestmark = pytest.mark.lab
+
+DEAD_HEAD = pytest.mark.row("the Ray head's container died (`up --refresh`)", "all of Ray, vllm")
+DEAD_VLLM = pytest.mark.row("vllm's container died (`up --refresh`)", "vllm")
+
+DRIFT = [
+    pytest.param(
+        "worker", "ray-worker", WORKER_AND_VLLM, TURNS, id="a worker's container", marks=DEAD_WORKER
+    ),
+    pytest.param("head", "ray-head", ALL_OF_RAY, 1, id="the Ray head's container", marks=DEAD_HEAD),
+    pytest.param("head", "vllm", VLLM, 1, id="vllm's container", marks=DEAD_VLLM),
+]
+
+
+@pytest.mark.parametrize(("node", "name", "expected", "turns"), DRIFT)
+def test_what_died_is_replaced_with_what_stands_on_it(
+    deployed: Deployment, node: str, name: str, expected: Waves, turns: int
+) -> None:
+    def kill(deployment: Deployment) -> None:
+        docker(deployment, node, "kill", name)
+
+    for turn in range(turns):
+        run = restarts(deployed, kill, expected, refresh=True, preview=turn == 0)
+        assert {event.op for event in run.events if event.name == "check-engine"} <= {"same", "refresh"}
+    assert ask(deployed).status_code == 200
+
+
+def docker(deployment: Deployment, node: str, *argv: str) -> None:
+    deployment.lab.docker(node, *argv)
+
+
+@DEAD_WORKER
+def test_a_container_that_is_gone_is_made_again(deployed: Deployment) -> None:
+    before = containers(deployed)
+    deployed.lab.docker("worker", "rm", "-f", "ray-worker")
+    steps = replaced(deployed.must("up", "--refresh"))
+    # It has nothing left to delete, so the engine is free to create it before it stops what stood on it.
+    assert sorted(steps) == ["create vllm", "create worker", "delete vllm"]
+    assert steps.index("create worker") < steps.index("create vllm")
+    assert containers(deployed)["ray-head"] == before["ray-head"]
+    unchanged(deployed)
