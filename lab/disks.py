@@ -6,6 +6,8 @@ never writes to a layer that it holds. All else is copied.
 
 from __future__ import annotations
 
+import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +29,11 @@ mv "$2.new" "$2"
 """
 
 
+def disk_of(image: str) -> str:
+    """The name of the disk that holds an image of the lab."""
+    return re.sub(r"[^a-z0-9]+", "-", image)
+
+
 @dataclass(frozen=True)
 class Disks:
     """The disks that an outer engine's cache keeps, by name."""
@@ -38,12 +45,16 @@ class Disks:
         return self._path(name).is_dir()
 
     def keep(self, name: str, volume: str) -> None:
-        """Keep the volume of a node whose engine is stopped.
+        """Keep the volume of a node whose engine is stopped, in place of what was kept of older images.
 
         Raises:
             LabError: It could not be copied.
         """
         self._copy(self._volume(volume), self._path(name))
+        kept = self._path(name)
+        for other in kept.parent.glob(f"{name.rpartition('-')[0]}-*"):
+            if other != kept:
+                shutil.rmtree(other)
 
     def give(self, name: str, volume: str) -> None:
         """Fill the new volume of a node that has not booted yet.

@@ -5,15 +5,33 @@ What cannot be had is said here, and again by the tests that are skipped for the
 
 from __future__ import annotations
 
+from lab.disks import disk_of
 from lab.engine.errors import EngineError
 from lab.environment import environment
+from lab.images import stub
+from lab.instance import Lab
 from lab.machine import install_sshd, require_machine
+from lab.record import default_name
 from lab.shell import LabError, say
+
+
+def stub_disk() -> None:
+    """Keep a disk with the stub image, which most labs of the tests begin with."""
+    require_machine()
+    lab = Lab(f"{default_name()}-disk")
+    try:
+        image = stub(lab.engine())
+        if not lab.disks.has(disk_of(image)):
+            lab.up()
+            lab.load("head", image)
+            lab.keep_disk("head", disk_of(image))
+    finally:
+        lab.down()
 
 
 def main() -> None:
     """Install and build."""
-    for step in (install_sshd, environment, require_machine):
+    for step in (install_sshd, environment, stub_disk):
         try:
             step()
         except (LabError, EngineError) as error:

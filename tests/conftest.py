@@ -13,12 +13,28 @@ from xdist.scheduler import LoadScopeScheduling
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
 
-LONGEST_FIRST = ("real", "restarts", "deployment", "drift", "trio", "lab", "engine", "images", "ray")
+LONGEST_FIRST = (
+    "real",
+    "restarts",
+    "executors",
+    "trio",
+    "failures",
+    "drift",
+    "files",
+    "deployment",
+    "lab",
+    "engine",
+    "images",
+    "ray",
+)
 APART = {
     "test_vllm.py": "real",
     "test_restarts.py": "restarts",
-    **dict.fromkeys(("test_drift.py", "test_no_change.py"), "drift"),
+    "test_executors.py": "executors",
     "test_nodes.py": "trio",
+    **dict.fromkeys(("test_interruptions.py", "test_readiness.py", "test_destroy.py"), "failures"),
+    **dict.fromkeys(("test_drift.py", "test_no_change.py"), "drift"),
+    **dict.fromkeys(("test_image.py", "test_peers.py"), "files"),
     "test_ray_nodes.py": "ray",
 }
 

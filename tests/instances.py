@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from lab.disks import disk_of
 from lab.instance import Lab
 from lab.machine import require_machine
 from lab.outer import Outer
@@ -21,7 +21,7 @@ def fresh(suffix: str, workers: int = 1, image: Callable[[Outer], str] | None = 
     Args:
         suffix: Of its name.
         workers: Nodes besides the head.
-        image: Makes an image that is large: from the second session on the nodes have it on their disks.
+        image: Makes an image that the nodes have on their disks already, if such a disk is kept.
     """
     try:
         require_machine()
@@ -32,10 +32,7 @@ def fresh(suffix: str, workers: int = 1, image: Callable[[Outer], str] | None = 
     instance = Lab(f"{default_name()}-{suffix}{process}")
     if instance.folder.load() is not None:
         instance.down()
-    disk = re.sub(r"[^a-z0-9]+", "-", image(instance.engine())) if image is not None else None
-    instance.up(workers, disk=disk)
+    instance.up(workers, disk=disk_of(image(instance.engine())) if image is not None else None)
     yield instance
-    if disk is not None and not instance.disks.has(disk):
-        instance.keep_disk("head", disk)
     if os.environ.get("SPARK_LAB_KEEP") != "1":
         instance.down()

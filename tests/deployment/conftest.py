@@ -15,7 +15,7 @@ from tests.instances import fresh
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    yield from fresh("stacks")
+    yield from fresh("stacks", image=stub)
 
 
 @pytest.fixture(scope="session")

@@ -44,6 +44,7 @@ def test_what_died_is_replaced_with_what_stands_on_it(
         run = restarts(deployed, kill, expected, refresh=True, preview=turn == 0)
         assert {event.op for event in run.events if event.name == "check-engine"} <= {"same", "refresh"}
     assert ask(deployed).status_code == 200
+    unchanged(deployed)
 
 
 def docker(deployment: Deployment, node: str, *argv: str) -> None:

@@ -124,10 +124,13 @@ def test_two_instances_do_not_disturb_each_other(one: Lab) -> None:
 def test_a_node_may_begin_with_what_another_has_pulled(one: Lab) -> None:
     image = base_image(one.outer)
     one.load("worker", image)
-    one.keep_disk("worker", "seen")
+    older = one.outer.cache / "disks" / "seen-1"
+    older.mkdir(parents=True)
+    one.keep_disk("worker", "seen-2")
+    assert not older.exists()
     two = Lab("two", one.outer)
     for _ in range(2):
-        two.up(disk="seen")
+        two.up(disk="seen-2")
         assert two.docker("head", "run", "--rm", "--network=host", image, "hostname") == "head"
         two.docker("worker", "image", "rm", "--force", image)
         two.down()
