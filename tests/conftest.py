@@ -15,10 +15,11 @@ settings.load_profile("steady")
 
 LONGEST_FIRST = (
     "real",
-    "restarts",
-    "executors",
+    "order",
     "trio",
+    "executors",
     "failures",
+    "restarts",
     "drift",
     "files",
     "deployment",
@@ -29,6 +30,7 @@ LONGEST_FIRST = (
 )
 APART = {
     "test_vllm.py": "real",
+    "test_order.py": "order",
     "test_restarts.py": "restarts",
     "test_executors.py": "executors",
     "test_nodes.py": "trio",

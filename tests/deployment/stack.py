@@ -30,8 +30,9 @@ _YAML = YAML()
 ALL_OF_RAY = ["delete vllm", "delete worker", "delete head", "create head", "create worker", "create vllm"]
 WORKER_AND_VLLM = ["delete vllm", "delete worker", "create worker", "create vllm"]
 VLLM = ["delete vllm", "create vllm"]
-TURNS = 5
-"""Of what has an order: it must not be a matter of luck."""
+SERVER = pytest.mark.row("a vLLM flag, served name, parser, API key, serve-only env", "vllm")
+WORKER = pytest.mark.row("env or flag of one Ray worker", "that worker, vllm")
+HEAD = pytest.mark.row("env or flag of the Ray head, Ray port, Ray token", "all of Ray, vllm")
 DEAD_WORKER = pytest.mark.row("a worker's container died (`up --refresh`)", "that worker, vllm")
 _counter = itertools.count(1)
 
@@ -160,6 +161,15 @@ def another_env(node: int) -> Edit:
 def another_secret(key: str) -> Callable[[Deployment], None]:
     """Give a secret another value."""
     return lambda deployment: deployment.set_secret(key, secrets.token_hex(24))
+
+
+def killed(node: str, container: str) -> Callable[[Deployment], None]:
+    """Kill a container on a node, past Pulumi."""
+
+    def kill(deployment: Deployment) -> None:
+        deployment.lab.docker(node, "kill", container)
+
+    return kill
 
 
 def logical(name: str) -> str:

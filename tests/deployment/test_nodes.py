@@ -11,7 +11,9 @@ from lab.deployment import Deployment
 from lab.instance import Lab
 from tests.deployment.conftest import configured
 from tests.deployment.stack import (
+    SERVER,
     VLLM,
+    WORKER,
     Config,
     another_flag,
     ask,
@@ -68,7 +70,7 @@ def at(deployment: Deployment, *names: str) -> Deployment:
     return settle(deployment)
 
 
-@pytest.mark.row("a vLLM flag, served name, parser, API key, serve-only env", "vllm")
+@SERVER
 def test_one_node_needs_neither_ray_nor_fabric(trio: Deployment) -> None:
     nodes(trio, "head")(trio)
     run = trio.must("up")
@@ -103,7 +105,7 @@ def test_a_worker_joins_and_the_others_go_on(trio: Deployment) -> None:
     unchanged(trio)
 
 
-@pytest.mark.row("env or flag of one Ray worker", "that worker, vllm")
+@WORKER
 def test_one_worker_of_two_restarts_alone(trio: Deployment) -> None:
     at(trio, "head", "worker", "worker2")
     restarts(
