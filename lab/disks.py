@@ -54,7 +54,8 @@ class Disks:
         kept = self._path(name)
         for other in kept.parent.glob(f"{name.rpartition('-')[0]}-*"):
             if other != kept:
-                shutil.rmtree(other)
+                # whoever is ended in between leaves no half of a disk under its name
+                shutil.rmtree(other.rename(f"{other}.old"))
 
     def give(self, name: str, volume: str) -> None:
         """Fill the new volume of a node that has not booted yet.
