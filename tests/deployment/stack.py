@@ -205,10 +205,11 @@ def unchanged(deployment: Deployment) -> None:
 
 def ask(deployment: Deployment, *, key: str | None = None) -> httpx.Response:
     """Ask the API for a completion, as the operator does."""
+    outputs = deployment.outputs()
     return httpx.post(
-        f"{deployment.output('endpoint')}/chat/completions",
+        f"{outputs['endpoint']}/chat/completions",
         json={
-            "model": deployment.output("model"),
+            "model": outputs["model"],
             "max_tokens": 8,
             "messages": [{"role": "user", "content": "Say hello."}],
         },
