@@ -132,7 +132,7 @@ def restarts(
     assert {name: after.get(name) for name in kept} == {name: before[name] for name in kept}
     assert {logical(name) for name in after if name not in kept} == created
     assert not {facts for name, facts in after.items() if name not in kept} & set(before.values())
-    again = deployment.pulumi("preview", "--expect-no-changes")
+    again = deployment.pulumi("preview", "--expect-no-changes", *options)
     assert again.status == 0, again.output
     _settled[deployment.config_file] = (deployment.config_file.read_text(), after)
     return run

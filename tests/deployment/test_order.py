@@ -54,4 +54,3 @@ def test_a_dead_worker_is_replaced_with_what_stands_on_it_each_time(deployed: De
         )
         assert {event.op for event in run.events if event.name == "check-engine"} <= {"same", "refresh"}
     assert ask(deployed).status_code == 200
-    unchanged(deployed)
