@@ -29,48 +29,43 @@ mv "$2.new" "$2"
 """
 
 
-def disk_of(image: str) -> str:
-    """The name of the disk that holds an image of the lab."""
-    return re.sub(r"[^a-z0-9]+", "-", image)
-
-
 @dataclass(frozen=True)
 class Disks:
-    """The disks that an outer engine's cache keeps, by name."""
+    """The disks that an outer engine's cache keeps, each named after the image, `name:key`, that it has."""
 
     outer: Outer
 
-    def has(self, name: str) -> bool:
-        """Whether a disk of that name is kept."""
-        return self._path(name).is_dir()
+    def has(self, image: str) -> bool:
+        """Whether a disk with the image is kept."""
+        return self._path(image).is_dir()
 
-    def keep(self, name: str, volume: str) -> None:
-        """Keep the volume of a node whose engine is stopped, in place of what was kept of older images.
+    def keep(self, image: str, volume: str) -> None:
+        """Keep the volume of a node whose engine is stopped, in place of those with other keys of the image.
 
         Raises:
             LabError: It could not be copied.
         """
-        self._copy(self._volume(volume), self._path(name))
-        kept = self._path(name)
-        for other in kept.parent.glob(f"{name.rpartition('-')[0]}-*"):
+        kept = self._path(image)
+        self._copy(self._volume(volume), kept)
+        for other in kept.parent.glob(f"{self._path(image.partition(':')[0]).name}-*"):
             if other != kept:
                 # whoever is ended in between leaves no half of a disk under its name
                 shutil.rmtree(other.rename(f"{other}.old"))
 
-    def give(self, name: str, volume: str) -> None:
+    def give(self, image: str, volume: str) -> None:
         """Fill the new volume of a node that has not booted yet.
 
         Raises:
             LabError: It could not be copied.
         """
-        self._copy(self._path(name), self._volume(volume))
+        self._copy(self._path(image), self._volume(volume))
 
     def _copy(self, source: Path, target: Path) -> None:
         # one mount of one file system holds both: links do not reach from volume to volume inside a container
         self.outer.inside("bash", "-euc", _COPY, "copy", str(source), str(target))
 
-    def _path(self, name: str) -> Path:
-        return self.outer.cache / "disks" / name
+    def _path(self, image: str) -> Path:
+        return self.outer.cache / "disks" / re.sub(r"[^a-z0-9]+", "-", image)
 
     def _volume(self, name: str) -> Path:
         return self.outer.cache / "docker" / "volumes" / name / "_data"

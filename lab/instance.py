@@ -106,7 +106,7 @@ class Lab:
         Args:
             workers: Nodes besides the head.
             worker_interfaces: The names of the rails on the workers.
-            disk: What the engines of nodes that are made now hold from an earlier life, if it is kept.
+            disk: The image that nodes which are made now have from an earlier life, if it was kept.
 
         Raises:
             LabError: The machine can't run it, or a node did not come up.
@@ -240,11 +240,18 @@ class Lab:
         if source.returncode or loaded.returncode:
             raise LabError(f"{image} could not be loaded into {node}.")
 
-    def keep_disk(self, node: str, name: str) -> None:
-        """Keep what a node's engine holds for nodes of later labs; containers on it are gone by then."""
-        self.root(node, "systemctl", "stop", "docker.service", "docker.socket")
-        self.disks.keep(name, self.nodes.volume(node))
-        self.root(node, "systemctl", "start", "docker.service")
+    def keep_disk(self, node: str, image: str) -> None:
+        """Keep a node's disk with the image for nodes of later labs, unless one is kept already.
+
+        Containers on it are gone by then.
+        """
+        # other clones give their nodes the same disks
+        with self._lock():
+            if self.disks.has(image):
+                return
+            self.root(node, "systemctl", "stop", "docker.service", "docker.socket")
+            self.disks.keep(image, self.nodes.volume(node))
+            self.root(node, "systemctl", "start", "docker.service")
 
     def push(self, image: str) -> str:
         """Put an image of the outer engine into the registry that the head can reach.

@@ -57,7 +57,7 @@ class Nodes:
 
         Args:
             nodes: Which ones.
-            disk: What the engines of those that are made now hold from an earlier life (lab/disks.py).
+            disk: The image that those which are made now have from an earlier life (lab/disks.py).
         """
         states = self.states()
         for node in nodes:

@@ -5,7 +5,6 @@ What cannot be had is said here, and again by the tests that are skipped for the
 
 from __future__ import annotations
 
-from lab.disks import disk_of
 from lab.engine.errors import EngineError
 from lab.environment import environment
 from lab.images import stub
@@ -21,10 +20,10 @@ def stub_disk() -> None:
     lab = Lab(f"{default_name()}-disk")
     try:
         image = stub(lab.engine())
-        if not lab.disks.has(disk_of(image)):
+        if not lab.disks.has(image):
             lab.up()
             lab.load("head", image)
-            lab.keep_disk("head", disk_of(image))
+            lab.keep_disk("head", image)
     finally:
         lab.down()
 

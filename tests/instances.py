@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from lab.disks import disk_of
 from lab.instance import Lab
 from lab.machine import require_machine
 from lab.outer import Outer
@@ -32,7 +31,7 @@ def fresh(suffix: str, workers: int = 1, image: Callable[[Outer], str] | None = 
     instance = Lab(f"{default_name()}-{suffix}{process}")
     if instance.folder.load() is not None:
         instance.down()
-    instance.up(workers, disk=disk_of(image(instance.engine())) if image is not None else None)
+    instance.up(workers, disk=image(instance.engine()) if image else None)
     yield instance
     if os.environ.get("SPARK_LAB_KEEP") != "1":
         instance.down()

@@ -8,7 +8,6 @@ import pytest
 
 from lab.demo import REAL_SETTINGS
 from lab.deployment import Deployment
-from lab.disks import disk_of
 from lab.images import real, tiny_model
 from tests.deployment.stack import ask, containers, edit, replaced, stack_on, unchanged
 from tests.instances import fresh
@@ -24,15 +23,14 @@ EAGER = "vllm.args.enforce-eager=true"
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """The real image on two nodes of its own."""
     for lab in fresh("real", image=real):
-        disk = disk_of(real(lab.outer))
+        image = real(lab.outer)
         deployment = stack_on(lab, tmp_path_factory.mktemp("real"), "real")
         deployment.put_model(tiny_model(lab.outer))
-        deployment.configure(lab.push(real(lab.outer)), *REAL_SETTINGS, EAGER)
+        deployment.configure(lab.push(image), *REAL_SETTINGS, EAGER)
         deployment.must("up")
         yield deployment
         # gigabytes, which the next session need not unpack
-        if not lab.disks.has(disk):
-            lab.keep_disk("head", disk)
+        lab.keep_disk("head", image)
 
 
 def test_a_completion_comes_from_both_nodes(served: Deployment) -> None:

@@ -126,11 +126,11 @@ def test_a_node_may_begin_with_what_another_has_pulled(one: Lab) -> None:
     one.load("worker", image)
     older = one.outer.cache / "disks" / "seen-1"
     older.mkdir(parents=True)
-    one.keep_disk("worker", "seen-2")
+    one.keep_disk("worker", "seen:2")
     assert [disk.name for disk in older.parent.glob("seen-*")] == ["seen-2"]
     two = Lab("two", one.outer)
     for _ in range(2):
-        two.up(disk="seen-2")
+        two.up(disk="seen:2")
         assert two.docker("head", "run", "--rm", "--network=host", image, "hostname") == "head"
         two.docker("worker", "image", "rm", "--force", image)
         two.down()
