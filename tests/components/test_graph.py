@@ -52,6 +52,19 @@ def test_arguments_are_checked_before_anything_is_changed(pair: Graph) -> None:
     assert "Command preflight-worker" in pair.needs("Command check-arguments")
 
 
+def test_with_a_registry_for_all_each_node_pulls_for_itself(pair: Graph) -> None:
+    configuration = samples.config()
+    configuration["image"]["distribution"] = "registry"
+    graph = deploy(configuration)
+    pull = graph["Command image-worker"]
+    assert pull.inputs["connection"] == pair["Command preflight-worker"].inputs["connection"]
+    assert f"REF={configuration['image']['ref']}\n" in pull.inputs["stdin"]
+    assert graph["RemoteImage pulled-worker"].provider.split("::")[-2] == "docker-worker"
+    assert {"Command check-arguments", "Command link-worker"} <= graph.needs(pull.key)
+    assert pull.key in graph.needs(HEAD)
+    assert "RemoteImage pulled-worker" not in pair.resources
+
+
 def test_what_is_slow_runs_side_by_side(pair: Graph) -> None:
     assert "Command model-worker" not in pair.needs("Command image-worker")
     assert "Command image-worker" not in pair.needs("Command model-worker")
