@@ -22,7 +22,7 @@ from lab.topology import USER
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = f"/home/{USER}/models/tiny"
-# What the nodes of the lab cannot give: a GPU, /dev/infiniband, unlimited locked memory (lab/README.md).
+# What the nodes of the lab cannot give: a GPU, /dev/infiniband, unlimited locked memory.
 LAB_SETTINGS = (
     "container.gpus=none",
     "container.devices=[]",
