@@ -187,9 +187,14 @@ class Deployment:
 
     def output(self, name: str) -> Any:  # noqa: ANN401 - JSON
         """An output of the stack."""
-        return json.loads(
-            self.must("stack", "output", "--json", "--show-secrets", f"--stack={self.stack}").output
-        )[name]
+        return self.outputs()[name]
+
+    def outputs(self) -> dict[str, Any]:
+        """All outputs of the stack."""
+        outputs: dict[str, Any] = json.loads(
+            self.must("stack", "output", "--json", f"--stack={self.stack}").output
+        )
+        return outputs
 
     def api_key(self) -> str:
         """The stack's API key."""

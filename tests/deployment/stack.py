@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ Waves = Sequence[str | set[str]]
 """Steps in their order; those of a set come side by side."""
 _settled: dict[Path, tuple[str, dict[str, tuple[str, str]]]] = {}
 """The stack files whose deployments are as they say: what they said, and the containers."""
+_opened: dict[str, str] = {}
+"""API keys by what stands for them in a stack file."""
 _YAML = YAML()
 
 ALL_OF_RAY = ["delete vllm", "delete worker", "delete head", "create head", "create worker", "create vllm"]
@@ -96,13 +98,14 @@ def _look(deployment: Deployment) -> tuple[str, dict[str, tuple[str, str]]]:
     return deployment.config_file.read_text(), containers(deployment)
 
 
-def restarts(
+def restarts(  # noqa: PLR0913 - all but what is changed and expected are options
     deployment: Deployment,
     change: Callable[[Deployment], None],
     expected: Waves,
     *,
     refresh: bool = False,
     preview: bool = True,
+    nodes_too: bool = False,
 ) -> Run:
     """Change something and bring the stack up: exactly what is expected is replaced, and preview said so.
 
@@ -112,6 +115,7 @@ def restarts(
         expected: What happens to containers.
         refresh: Whether the nodes are looked at, as drift needs it.
         preview: Whether a preview is asked beforehand.
+        nodes_too: Whether the nodes, too, are asked afterwards if there is anything left to do.
 
     Returns:
         What `up` did.
@@ -132,10 +136,36 @@ def restarts(
     assert {name: after.get(name) for name in kept} == {name: before[name] for name in kept}
     assert {logical(name) for name in after if name not in kept} == created
     assert not {facts for name, facts in after.items() if name not in kept} & set(before.values())
-    again = deployment.pulumi("preview", "--expect-no-changes", *options)
+    again = deployment.pulumi("preview", "--expect-no-changes", *(("--refresh",) if nodes_too else options))
     assert again.status == 0, again.output
     _settled[deployment.config_file] = (deployment.config_file.read_text(), after)
     return run
+
+
+def each_restarts(
+    deployment: Deployment, changes: Mapping[str, Callable[[Deployment], None]], expected: Waves
+) -> None:
+    """Change several things: each alone would replace what is expected, and all of them together do.
+
+    Args:
+        deployment: A stack that is up.
+        changes: Of its file or a secret, by name.
+        expected: What happens to containers.
+    """
+    right = deployment.config_file.read_text()
+    for name, change in changes.items():
+        change(deployment)
+        steps = replaced(deployment.must("preview"))
+        deployment.config_file.write_text(right)
+        assert set(steps) == {
+            step for wave in expected for step in ([wave] if isinstance(wave, str) else wave)
+        }, name
+
+    def all_of_them(deployment: Deployment) -> None:
+        for change in changes.values():
+            change(deployment)
+
+    restarts(deployment, all_of_them, expected, preview=False)
 
 
 def by(change: Edit) -> Callable[[Deployment], None]:
@@ -205,13 +235,22 @@ def unchanged(deployment: Deployment) -> None:
 
 def ask(deployment: Deployment, *, key: str | None = None) -> httpx.Response:
     """Ask the API for a completion, as the operator does."""
+    outputs = deployment.outputs()
     return httpx.post(
-        f"{deployment.output('endpoint')}/chat/completions",
+        f"{outputs['endpoint']}/chat/completions",
         json={
-            "model": deployment.output("model"),
+            "model": outputs["model"],
             "max_tokens": 8,
             "messages": [{"role": "user", "content": "Say hello."}],
         },
-        headers={"Authorization": f"Bearer {key or deployment.api_key()}"},
+        headers={"Authorization": f"Bearer {key or _api_key(deployment)}"},
         timeout=120,
     )
+
+
+def _api_key(deployment: Deployment) -> str:
+    """The API key; each sealed one is opened once, for opening takes longer than the question."""
+    sealed = _YAML.load(deployment.config_file)["config"]["spark-vllm:apiKey"]["secure"]
+    if sealed not in _opened:
+        _opened[sealed] = deployment.api_key()
+    return _opened[sealed]

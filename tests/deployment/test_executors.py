@@ -20,6 +20,7 @@ from tests.deployment.stack import (
     ask,
     by,
     containers,
+    each_restarts,
     edit,
     position,
     replaced,
@@ -57,32 +58,26 @@ def over_mp(pair: Deployment) -> Deployment:
 
 @SWITCH
 def test_from_ray_to_mp_the_ray_head_goes_last(over_ray: Deployment) -> None:
-    run = restarts(over_ray, to("mp"), [*WORKER_AND_VLLM, "delete head"])
+    run = restarts(over_ray, to("mp"), [*WORKER_AND_VLLM, "delete head"], nodes_too=True)
     assert set(containers(over_ray)) == {"vllm", "vllm-worker"}
     assert position(run, "ready-worker", "create") < position(run, "head", "delete")
     assert ask(over_ray).status_code == 200
-    unchanged(over_ray)
 
 
-def a_flag_and_the_served_name(config: Config) -> None:
-    another_flag(config)
+def another_name(config: Config) -> None:
     config["vllm"]["servedModelName"] = f"tiny{next(counter)}"
 
 
 @RANKS
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(by(a_flag_and_the_served_name), id="a flag and the served name"),
-        pytest.param(by(another_env(0)), id="env of rank 0"),
-        pytest.param(by(another_env(1)), id="env of rank 1"),
-        pytest.param(another_secret("apiKey"), id="API key"),
-    ],
-)
-def test_under_mp_all_ranks_restart_together(
-    over_mp: Deployment, change: Callable[[Deployment], None]
-) -> None:
-    restarts(over_mp, change, WORKER_AND_VLLM)
+def test_under_mp_all_ranks_restart_together(over_mp: Deployment) -> None:
+    changes = {
+        "a flag": by(another_flag),
+        "served name": by(another_name),
+        "env of rank 0": by(another_env(0)),
+        "env of rank 1": by(another_env(1)),
+        "API key": another_secret("apiKey"),
+    }
+    each_restarts(over_mp, changes, WORKER_AND_VLLM)
     assert ask(over_mp).status_code == 200
 
 
@@ -141,10 +136,9 @@ def test_under_mp_a_rank_that_dies_at_load_ends_the_up_at_once_with_its_own_log(
 
 @SWITCH
 def test_from_mp_to_ray_the_ray_head_comes_first(over_mp: Deployment) -> None:
-    restarts(over_mp, to("ray"), ["create head", *WORKER_AND_VLLM])
+    restarts(over_mp, to("ray"), ["create head", *WORKER_AND_VLLM], nodes_too=True)
     assert set(containers(over_mp)) == {"vllm", "ray-head", "ray-worker"}
     assert ask(over_mp).status_code == 200
-    unchanged(over_mp)
 
 
 def health(url: str) -> int:

@@ -12,7 +12,17 @@ import pytest
 
 from lab.deployment import Deployment
 from lab.images import stub
-from tests.deployment.stack import ALL_OF_RAY, ask, by, containers, edit, position, restarts, unchanged
+from tests.deployment.stack import (
+    ALL_OF_RAY,
+    ask,
+    by,
+    containers,
+    edit,
+    position,
+    restarts,
+    settle,
+    unchanged,
+)
 
 pytestmark = pytest.mark.lab
 
@@ -23,11 +33,11 @@ USER, PASSWORD, PORT = "reader", "correct horse battery", 5002
 @pytest.fixture(scope="module")
 def served(pair: Deployment) -> Iterator[Deployment]:
     """The pair, up; its image is the first one again at the end."""
-    pair.must("up", "--refresh")
+    settle(pair)
     right = pair.config_file.read_text()
     yield pair
     pair.config_file.write_text(right)
-    pair.must("up", "--refresh")
+    settle(pair)
 
 
 def sent_bytes(pair: Deployment) -> int:

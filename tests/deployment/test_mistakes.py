@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from lab.deployment import ROOT, Deployment
-from tests.deployment.stack import Edit, containers, edit, unchanged
+from tests.deployment.stack import Edit, containers, edit, settle, unchanged
 from tests.samples import host_key
 
 pytestmark = pytest.mark.lab
@@ -75,7 +75,7 @@ MISTAKES = [
 @pytest.fixture(scope="module")
 def serving(pair: Deployment) -> Iterator[Deployment]:
     """The pair, up; after all the mistakes an `up` finds nothing to repair."""
-    pair.must("up", "--refresh")
+    settle(pair)
     before = containers(pair)
     yield pair
     pair.must("up")

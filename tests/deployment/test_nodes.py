@@ -8,6 +8,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from lab.deployment import Deployment
+from lab.images import stub
 from lab.instance import Lab
 from tests.deployment.conftest import configured
 from tests.deployment.stack import (
@@ -24,7 +25,6 @@ from tests.deployment.stack import (
     restarts,
     settle,
     stack_on,
-    unchanged,
 )
 from tests.instances import fresh
 
@@ -36,7 +36,7 @@ LEFT = pytest.mark.row("a worker removed or renamed", "drained; vllm; its contai
 
 @pytest.fixture(scope="module")
 def wide() -> Iterator[Lab]:
-    yield from fresh("wide", workers=2)
+    yield from fresh("wide", workers=2, image=stub)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_the_first_worker_brings_ray_with_it(trio: Deployment) -> None:
 @ADDED
 def test_a_worker_joins_and_the_others_go_on(trio: Deployment) -> None:
     at(trio, "head", "worker")
-    run = restarts(trio, nodes(trio, "head", "worker", "worker2"), ["create worker2", *VLLM])
+    run = restarts(trio, nodes(trio, "head", "worker", "worker2"), ["create worker2", *VLLM], nodes_too=True)
     joined = position(run, "worker2", "create")
     for step in ("link-worker2", "image-worker2", "model-worker2", "ready-to-stop-worker2"):
         assert position(run, step, "create") < joined
@@ -102,7 +102,6 @@ def test_a_worker_joins_and_the_others_go_on(trio: Deployment) -> None:
         < position(run, "vllm", "delete-replaced")
     )
     assert ask(trio).status_code == 200
-    unchanged(trio)
 
 
 @WORKER
@@ -118,7 +117,8 @@ def test_one_worker_of_two_restarts_alone(trio: Deployment) -> None:
 @LEFT
 def test_a_worker_that_is_renamed_is_drained_before_it_joins_again(trio: Deployment) -> None:
     at(trio, "head", "worker", "worker2")
-    run = restarts(trio, nodes(trio, "head", "worker", "spare"), ["create spare", *VLLM, "delete worker2"])
+    waves = ["create spare", *VLLM, "delete worker2"]
+    run = restarts(trio, nodes(trio, "head", "worker", "spare"), waves, nodes_too=True)
     assert position(run, "drain", "create-replacement") < position(run, "spare", "create")
     assert ask(trio).status_code == 200
     # What the old name leaves behind at its end must not be what the new one uses.
@@ -126,20 +126,18 @@ def test_a_worker_that_is_renamed_is_drained_before_it_joins_again(trio: Deploym
     assert [line.split()[-1] for line in doors.splitlines() if "restrict" in line] == [
         "spark-vllm-trio/spare"
     ]
-    unchanged(trio)
 
 
 @LEFT
 def test_a_worker_that_leaves_is_drained_before_vllm_restarts(trio: Deployment) -> None:
     at(trio, "head", "worker", "spare")
-    run = restarts(trio, nodes(trio, "head", "worker"), [*VLLM, "delete spare"])
+    run = restarts(trio, nodes(trio, "head", "worker"), [*VLLM, "delete spare"], nodes_too=True)
     stop = position(run, "vllm", "delete-replaced")
     assert position(run, "drain", "create-replacement") < stop
     assert position(run, "cluster-check", "create-replacement") < stop
     assert trio.lab.docker("worker2", "ps", "-aq") == ""
     assert "spark-vllm" not in trio.lab.root("worker2", "cat", "/home/aurora/.ssh/authorized_keys")
     assert ask(trio).status_code == 200
-    unchanged(trio)
 
 
 @LEFT

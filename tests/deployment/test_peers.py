@@ -9,6 +9,7 @@ import pytest
 
 from lab.deployment import Deployment
 from lab.topology import USER
+from tests.deployment.stack import settle
 
 pytestmark = pytest.mark.lab
 
@@ -19,7 +20,7 @@ WORKER = "192.168.200.13"
 @pytest.fixture(scope="module")
 def served(pair: Deployment) -> Iterator[Deployment]:
     """The pair, up; destroyed at the end."""
-    pair.must("up", "--refresh")
+    settle(pair)
     yield pair
     pair.must("destroy")
 

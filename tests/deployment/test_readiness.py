@@ -7,14 +7,14 @@ import time
 import pytest
 
 from lab.deployment import Deployment, Run
-from tests.deployment.stack import ask, containers, edit, unchanged
+from tests.deployment.stack import ask, containers, edit, settle, unchanged
 
 pytestmark = pytest.mark.lab
 
 
 def up_with(pair: Deployment, **env: str) -> Run:
-    """Bring the pair up, then change the server's environment, and change it back after the attempt."""
-    pair.must("up", "--refresh")
+    """Change the server's environment, and change it back after the attempt."""
+    settle(pair)
     right = pair.config_file.read_text()
     edit(pair, lambda config: config["vllm"].setdefault("env", {}).update(env))
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -21,6 +21,7 @@ from tests.deployment.stack import (
     ask,
     by,
     containers,
+    each_restarts,
     edit,
     restarts,
     unchanged,
@@ -55,22 +56,28 @@ def the_ray_port(config: Config) -> None:
     config["ray"] = {"port": 6390 + next(counter)}
 
 
+OF_THE_SERVER = {
+    "served name": by(the_served_name),
+    "parser": by(a_parser),
+    "serve-only env": by(a_serve_only_variable),
+}
+OF_THE_HEAD = {
+    "flag": by(a_flag_of_the_head),
+    "port": by(the_ray_port),
+    "token": another_secret("rayToken"),
+}
 ROWS = [
-    pytest.param(by(the_served_name), VLLM, id="served name", marks=SERVER),
-    pytest.param(by(a_parser), VLLM, id="parser", marks=SERVER),
-    pytest.param(by(a_serve_only_variable), VLLM, id="serve-only env", marks=SERVER),
-    pytest.param(by(a_flag_of_one_worker), WORKER_AND_VLLM, id="flag of one Ray worker", marks=WORKER),
-    pytest.param(by(a_flag_of_the_head), ALL_OF_RAY, id="flag of the Ray head", marks=HEAD),
-    pytest.param(by(the_ray_port), ALL_OF_RAY, id="Ray port", marks=HEAD),
-    pytest.param(another_secret("rayToken"), ALL_OF_RAY, id="Ray token", marks=HEAD),
+    pytest.param(OF_THE_SERVER, VLLM, id="the server", marks=SERVER),
+    pytest.param({"flag": by(a_flag_of_one_worker)}, WORKER_AND_VLLM, id="one Ray worker", marks=WORKER),
+    pytest.param(OF_THE_HEAD, ALL_OF_RAY, id="the Ray head", marks=HEAD),
 ]
 
 
-@pytest.mark.parametrize(("change", "expected"), ROWS)
-def test_a_change_replaces_what_the_table_says(
-    deployed: Deployment, change: Callable[[Deployment], None], expected: Waves
+@pytest.mark.parametrize(("changes", "expected"), ROWS)
+def test_changes_replace_what_the_table_says(
+    deployed: Deployment, changes: Mapping[str, Callable[[Deployment], None]], expected: Waves
 ) -> None:
-    restarts(deployed, change, expected)
+    each_restarts(deployed, changes, expected)
     assert ask(deployed).status_code == 200
 
 

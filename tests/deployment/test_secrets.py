@@ -10,8 +10,8 @@ from tests.deployment.stack import edit
 pytestmark = pytest.mark.lab
 
 
-def test_secrets_are_nowhere_in_clear(pair: Deployment) -> None:
-    pair.must("up", "--refresh")
+def test_secrets_are_nowhere_in_clear(deployed: Deployment) -> None:
+    pair = deployed
     token = pair.must("config", "get", "rayToken", f"--config-file={pair.config_file}").output.strip()
     secrets = [pair.api_key(), token]
     edit(pair, lambda config: config["vllm"].setdefault("env", {}).update({"STUB_NOTE": "secrets"}))
