@@ -30,12 +30,13 @@ def container(
     """Options of a container: its name is fixed, so the old one goes first; a dead one is replaced.
 
     `mustRun` turns to false when a refresh finds the container not running; without replace_on_changes it
-    would be started in place, keep its id, and nothing that stands on it would follow.
+    would be started in place, keep its id, and nothing that stands on it would follow. Other `mounts` count
+    as an update too, and then the container runs on with the old ones (seen with the plugin's 5.2.0).
     """
     return pulumi.ResourceOptions(
         parent=parent,
         provider=provider,
         depends_on=list(after),
         delete_before_replace=True,
-        replace_on_changes=["mustRun"],
+        replace_on_changes=["mustRun", "mounts"],
     )

@@ -115,7 +115,7 @@ def test_ray_stands_before_vllm_and_the_proof_comes_last(pair: Graph) -> None:
 @pytest.mark.parametrize("key", [HEAD, WORKER, VLLM])
 def test_every_container_is_deleted_first_and_replaced_when_dead(pair: Graph, key: str) -> None:
     assert pair[key].delete_before_replace
-    assert pair[key].replace_on_changes == ("mustRun",)
+    assert pair[key].replace_on_changes == ("mustRun", "mounts")
     assert pair[key].inputs["destroyGraceSeconds"] > 0
     assert pair[key].inputs["restart"] == "on-failure"
     assert "replaceWith" not in pair[key].inputs

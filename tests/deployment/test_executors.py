@@ -86,7 +86,7 @@ def test_under_mp_a_dead_rank_is_no_healthy_server_and_is_replaced(over_mp: Depl
     over_mp.lab.docker("worker", "kill", "vllm-worker")
     url = f"{over_mp.output('endpoint').removesuffix('/v1')}/health"
     wait_until(lambda: health(url) != 200, 20)
-    restarts(over_mp, lambda _: None, WORKER_AND_VLLM, refresh=True)
+    restarts(over_mp, lambda _: None, WORKER_AND_VLLM, refresh=True, preview=False)
     assert ask(over_mp).status_code == 200
 
 

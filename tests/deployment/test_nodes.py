@@ -15,6 +15,7 @@ from tests.deployment.stack import (
     SERVER,
     VLLM,
     WORKER,
+    WORKER_AND_VLLM,
     Config,
     another_flag,
     ask,
@@ -79,7 +80,7 @@ def test_one_node_needs_neither_ray_nor_fabric(trio: Deployment) -> None:
     assert not {name for name in names if name.startswith(("link-", "fabric-", "drain", "cluster-"))}
     assert trio.output("executor") == "none"
     assert ask(trio).status_code == 200
-    restarts(trio, by(another_flag), VLLM)
+    restarts(trio, by(another_flag), VLLM, preview=False)
 
 
 @ADDED
@@ -110,7 +111,8 @@ def test_one_worker_of_two_restarts_alone(trio: Deployment) -> None:
     restarts(
         trio,
         by(lambda config: config["nodes"][1].update({"env": {"NCCL_DEBUG": "INFO"}})),
-        ["delete vllm", "delete worker", "create worker", "create vllm"],
+        WORKER_AND_VLLM,
+        preview=False,
     )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from pathlib import PurePosixPath
 
 import pytest
 
-from lab.deployment import Deployment
+from lab.deployment import MODEL, Deployment
+from lab.topology import USER
 from tests.deployment.stack import (
     ALL_OF_RAY,
     HEAD,
@@ -87,6 +89,19 @@ def test_another_api_key_restarts_vllm_and_the_old_one_is_refused(deployed: Depl
     restarts(deployed, another_secret("apiKey"), VLLM)
     assert deployed.api_key() != old
     assert ask(deployed, key=old).status_code == 401
+    assert ask(deployed).status_code == 200
+
+
+@pytest.mark.row("the folder above the model's own", "all of Ray, vllm")
+def test_a_model_in_another_folder_is_what_every_container_sees(deployed: Deployment) -> None:
+    folder = f"/home/{USER}/others"
+    for node in ("head", "worker"):
+        deployed.lab.root(node, "sh", "-c", 'mkdir -p "$2" && cp -a "$1" "$2"', "sh", MODEL, folder)
+    new = f"{folder}/{PurePosixPath(MODEL).name}"
+    restarts(deployed, by(lambda config: config["model"].update({"directory": new})), ALL_OF_RAY)
+    for node, name in (("head", "ray-head"), ("head", "vllm"), ("worker", "ray-worker")):
+        mounts = deployed.lab.docker(node, "inspect", "--format={{.HostConfig.Mounts}}", name)
+        assert f" {folder} /models " in mounts
     assert ask(deployed).status_code == 200
 
 

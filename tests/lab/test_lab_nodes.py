@@ -171,7 +171,7 @@ def test_dropped_packets_vanish_and_come_back(lab: Lab) -> None:
 def test_frozen_node_accepts_and_says_nothing(lab: Lab) -> None:
     lab.freeze("worker")
     with pytest.raises(LabError):
-        lab.ssh("worker", "true")
+        lab.ssh("worker", "true", timeout=10)
 
     lab.thaw("worker")
     assert lab.ssh("worker", "hostname") == "worker"
