@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -61,13 +60,15 @@ def edit(deployment: Deployment, change: Edit) -> None:
 
 def containers(deployment: Deployment) -> dict[str, tuple[str, str]]:
     """Id and start time of each of our containers, by name."""
+    inspect = (
+        "docker ps -aq --no-trunc --filter label=spark-vllm.project | "
+        "xargs -r docker inspect --format '{{.Name}} {{.Id}} {{.State.StartedAt}}'"
+    )
     found = {}
     for node in deployment.lab.status()["nodes"]:
-        ids = deployment.lab.docker(
-            node, "ps", "-aq", "--no-trunc", "--filter", "label=spark-vllm.project"
-        ).split()
-        for each in json.loads(deployment.lab.docker(node, "inspect", *ids)) if ids else []:
-            found[each["Name"].lstrip("/")] = (each["Id"], each["State"]["StartedAt"])
+        for line in deployment.lab.root(node, "sh", "-c", inspect).splitlines():
+            name, number, started = line.split()
+            found[name.lstrip("/")] = (number, started)
     return found
 
 
