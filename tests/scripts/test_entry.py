@@ -101,7 +101,7 @@ def test_waiting_for_a_peer_is_no_attempt(entry: Path) -> None:
 
 
 def test_a_stop_ends_what_only_waits_at_once(entry: Path) -> None:
-    (entry.parent / "ray_nodes.py").write_text("import time; time.sleep(60)")
+    (entry.parent / "ray_nodes.py").write_text("import time; time.sleep(6)")
     with socket.create_server(("127.0.0.1", 0)) as head:
         address = f"127.0.0.1:{head.getsockname()[1]}"
         for waiting in (
