@@ -61,12 +61,12 @@ def edit(deployment: Deployment, change: Edit) -> None:
 def containers(deployment: Deployment) -> dict[str, tuple[str, str]]:
     """Id and start time of each of our containers, by name."""
     inspect = (
-        "docker ps -aq --no-trunc --filter label=spark-vllm.project | "
+        "set -o pipefail; docker ps -aq --no-trunc --filter label=spark-vllm.project | "
         "xargs -r docker inspect --format '{{.Name}} {{.Id}} {{.State.StartedAt}}'"
     )
     found = {}
     for node in deployment.lab.status()["nodes"]:
-        for line in deployment.lab.root(node, "sh", "-c", inspect).splitlines():
+        for line in deployment.lab.root(node, "bash", "-c", inspect).splitlines():
             name, number, started = line.split()
             found[name.lstrip("/")] = (number, started)
     return found
@@ -99,14 +99,13 @@ def _look(deployment: Deployment) -> tuple[str, dict[str, tuple[str, str]]]:
     return deployment.config_file.read_text(), containers(deployment)
 
 
-def restarts(  # noqa: PLR0913 - all but what is changed and expected are options
+def restarts(
     deployment: Deployment,
     change: Callable[[Deployment], None],
     expected: Waves,
     *,
     refresh: bool = False,
     preview: bool = True,
-    nodes_too: bool = False,
 ) -> Run:
     """Change something and bring the stack up: exactly what is expected is replaced, and preview said so.
 
@@ -116,7 +115,6 @@ def restarts(  # noqa: PLR0913 - all but what is changed and expected are option
         expected: What happens to containers.
         refresh: Whether the nodes are looked at, as drift needs it.
         preview: Whether a preview is asked beforehand.
-        nodes_too: Whether the nodes, too, are asked afterwards if there is anything left to do.
 
     Returns:
         What `up` did.
@@ -137,7 +135,7 @@ def restarts(  # noqa: PLR0913 - all but what is changed and expected are option
     assert {name: after.get(name) for name in kept} == {name: before[name] for name in kept}
     assert {logical(name) for name in after if name not in kept} == created
     assert not {facts for name, facts in after.items() if name not in kept} & set(before.values())
-    again = deployment.pulumi("preview", "--expect-no-changes", *(("--refresh",) if nodes_too else options))
+    again = deployment.pulumi("preview", "--expect-no-changes", *options)
     assert again.status == 0, again.output
     _settled[deployment.config_file] = (deployment.config_file.read_text(), after)
     return run
@@ -153,14 +151,14 @@ def each_restarts(
         changes: Of its file or a secret, by name.
         expected: What happens to containers.
     """
+    steps = sorted(itertools.chain.from_iterable(map(_side_by_side, expected)))
     right = deployment.config_file.read_text()
     for name, change in changes.items():
         change(deployment)
-        steps = replaced(deployment.must("preview"))
-        deployment.config_file.write_text(right)
-        assert set(steps) == {
-            step for wave in expected for step in ([wave] if isinstance(wave, str) else wave)
-        }, name
+        try:
+            assert sorted(replaced(deployment.must("preview"))) == steps, name
+        finally:
+            deployment.config_file.write_text(right)
 
     def all_of_them(deployment: Deployment) -> None:
         for change in changes.values():
@@ -212,10 +210,14 @@ def assert_waves(steps: Sequence[str], expected: Waves) -> None:
     """Assert that steps came in the expected order."""
     rest = list(steps)
     for wave in expected:
-        names = {wave} if isinstance(wave, str) else wave
+        names = _side_by_side(wave)
         assert set(rest[: len(names)]) == names, (list(steps), expected)
         del rest[: len(names)]
     assert rest == [], (list(steps), expected)
+
+
+def _side_by_side(wave: str | set[str]) -> set[str]:
+    return {wave} if isinstance(wave, str) else wave
 
 
 def position(run: Run, name: str, *ops: str) -> int:

@@ -58,10 +58,11 @@ def over_mp(pair: Deployment) -> Deployment:
 
 @SWITCH
 def test_from_ray_to_mp_the_ray_head_goes_last(over_ray: Deployment) -> None:
-    run = restarts(over_ray, to("mp"), [*WORKER_AND_VLLM, "delete head"], nodes_too=True)
+    run = restarts(over_ray, to("mp"), [*WORKER_AND_VLLM, "delete head"])
     assert set(containers(over_ray)) == {"vllm", "vllm-worker"}
     assert position(run, "ready-worker", "create") < position(run, "head", "delete")
     assert ask(over_ray).status_code == 200
+    unchanged(over_ray)
 
 
 def another_name(config: Config) -> None:
@@ -86,7 +87,7 @@ def test_under_mp_a_dead_rank_is_no_healthy_server_and_is_replaced(over_mp: Depl
     over_mp.lab.docker("worker", "kill", "vllm-worker")
     url = f"{over_mp.output('endpoint').removesuffix('/v1')}/health"
     wait_until(lambda: health(url) != 200, 20)
-    restarts(over_mp, lambda _: None, WORKER_AND_VLLM, refresh=True, preview=False)
+    restarts(over_mp, lambda _: None, WORKER_AND_VLLM, refresh=True)
     assert ask(over_mp).status_code == 200
 
 
@@ -136,9 +137,10 @@ def test_under_mp_a_rank_that_dies_at_load_ends_the_up_at_once_with_its_own_log(
 
 @SWITCH
 def test_from_mp_to_ray_the_ray_head_comes_first(over_mp: Deployment) -> None:
-    restarts(over_mp, to("ray"), ["create head", *WORKER_AND_VLLM], nodes_too=True)
+    restarts(over_mp, to("ray"), ["create head", *WORKER_AND_VLLM])
     assert set(containers(over_mp)) == {"vllm", "ray-head", "ray-worker"}
     assert ask(over_mp).status_code == 200
+    unchanged(over_mp)
 
 
 def health(url: str) -> int:

@@ -26,6 +26,7 @@ from tests.deployment.stack import (
     restarts,
     settle,
     stack_on,
+    unchanged,
 )
 from tests.instances import fresh
 
@@ -80,7 +81,7 @@ def test_one_node_needs_neither_ray_nor_fabric(trio: Deployment) -> None:
     assert not {name for name in names if name.startswith(("link-", "fabric-", "drain", "cluster-"))}
     assert trio.output("executor") == "none"
     assert ask(trio).status_code == 200
-    restarts(trio, by(another_flag), VLLM, preview=False)
+    restarts(trio, by(another_flag), VLLM)
 
 
 @ADDED
@@ -93,7 +94,11 @@ def test_the_first_worker_brings_ray_with_it(trio: Deployment) -> None:
 @ADDED
 def test_a_worker_joins_and_the_others_go_on(trio: Deployment) -> None:
     at(trio, "head", "worker")
-    run = restarts(trio, nodes(trio, "head", "worker", "worker2"), ["create worker2", *VLLM], nodes_too=True)
+    # Its disk was prepared with the image (tests/instances.py); a real one has none of it.
+    trio.lab.docker("worker2", "image", "prune", "--all", "--force")
+    assert trio.lab.docker("worker2", "image", "ls", "--quiet") == ""
+    run = restarts(trio, nodes(trio, "head", "worker", "worker2"), ["create worker2", *VLLM])
+    assert "worker2: spark-vllm/stub" not in run.output, "it had the image already"
     joined = position(run, "worker2", "create")
     for step in ("link-worker2", "image-worker2", "model-worker2", "ready-to-stop-worker2"):
         assert position(run, step, "create") < joined
@@ -103,6 +108,7 @@ def test_a_worker_joins_and_the_others_go_on(trio: Deployment) -> None:
         < position(run, "vllm", "delete-replaced")
     )
     assert ask(trio).status_code == 200
+    unchanged(trio)
 
 
 @WORKER
@@ -112,15 +118,13 @@ def test_one_worker_of_two_restarts_alone(trio: Deployment) -> None:
         trio,
         by(lambda config: config["nodes"][1].update({"env": {"NCCL_DEBUG": "INFO"}})),
         WORKER_AND_VLLM,
-        preview=False,
     )
 
 
 @LEFT
 def test_a_worker_that_is_renamed_is_drained_before_it_joins_again(trio: Deployment) -> None:
     at(trio, "head", "worker", "worker2")
-    waves = ["create spare", *VLLM, "delete worker2"]
-    run = restarts(trio, nodes(trio, "head", "worker", "spare"), waves, nodes_too=True)
+    run = restarts(trio, nodes(trio, "head", "worker", "spare"), ["create spare", *VLLM, "delete worker2"])
     assert position(run, "drain", "create-replacement") < position(run, "spare", "create")
     assert ask(trio).status_code == 200
     # What the old name leaves behind at its end must not be what the new one uses.
@@ -128,18 +132,20 @@ def test_a_worker_that_is_renamed_is_drained_before_it_joins_again(trio: Deploym
     assert [line.split()[-1] for line in doors.splitlines() if "restrict" in line] == [
         "spark-vllm-trio/spare"
     ]
+    unchanged(trio)
 
 
 @LEFT
 def test_a_worker_that_leaves_is_drained_before_vllm_restarts(trio: Deployment) -> None:
     at(trio, "head", "worker", "spare")
-    run = restarts(trio, nodes(trio, "head", "worker"), [*VLLM, "delete spare"], nodes_too=True)
+    run = restarts(trio, nodes(trio, "head", "worker"), [*VLLM, "delete spare"])
     stop = position(run, "vllm", "delete-replaced")
     assert position(run, "drain", "create-replacement") < stop
     assert position(run, "cluster-check", "create-replacement") < stop
     assert trio.lab.docker("worker2", "ps", "-aq") == ""
     assert "spark-vllm" not in trio.lab.root("worker2", "cat", "/home/aurora/.ssh/authorized_keys")
     assert ask(trio).status_code == 200
+    unchanged(trio)
 
 
 @LEFT

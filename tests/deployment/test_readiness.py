@@ -13,7 +13,7 @@ pytestmark = pytest.mark.lab
 
 
 def up_with(pair: Deployment, **env: str) -> Run:
-    """Change the server's environment, and change it back after the attempt."""
+    """Bring the pair up, then change the server's environment, and change it back after the attempt."""
     settle(pair)
     right = pair.config_file.read_text()
     edit(pair, lambda config: config["vllm"].setdefault("env", {}).update(env))

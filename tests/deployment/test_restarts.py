@@ -103,6 +103,7 @@ def test_a_model_in_another_folder_is_what_every_container_sees(deployed: Deploy
         mounts = deployed.lab.docker(node, "inspect", "--format={{.HostConfig.Mounts}}", name)
         assert f" {folder} /models " in mounts
     assert ask(deployed).status_code == 200
+    unchanged(deployed)
 
 
 def test_a_typo_in_a_flag_is_refused_while_the_old_server_answers(deployed: Deployment) -> None:

@@ -11,26 +11,25 @@ pytestmark = pytest.mark.lab
 
 
 def test_secrets_are_nowhere_in_clear(deployed: Deployment) -> None:
-    pair = deployed
-    token = pair.must("config", "get", "rayToken", f"--config-file={pair.config_file}").output.strip()
-    secrets = [pair.api_key(), token]
-    edit(pair, lambda config: config["vllm"].setdefault("env", {}).update({"STUB_NOTE": "secrets"}))
+    token = deployed.must("config", "get", "rayToken", f"--config-file={deployed.config_file}").output.strip()
+    secrets = [deployed.api_key(), token]
+    edit(deployed, lambda config: config["vllm"].setdefault("env", {}).update({"STUB_NOTE": "secrets"}))
     seen = {
-        "preview": pair.must("preview", "--diff").output,
-        "up": pair.must("up", "--diff").output,
-        "refused up": _refused(pair),
-        "outputs": pair.must("stack", "output", "--json", f"--stack={pair.stack}").output,
-        "stack file": pair.config_file.read_text(encoding="utf-8"),
+        "preview": deployed.must("preview", "--diff").output,
+        "up": deployed.must("up", "--diff").output,
+        "refused up": _refused(deployed),
+        "outputs": deployed.must("stack", "output", "--json", f"--stack={deployed.stack}").output,
+        "stack file": deployed.config_file.read_text(encoding="utf-8"),
     }
-    for file in pair.scratch.rglob("*"):
+    for file in deployed.scratch.rglob("*"):
         if file.is_file():
             seen[str(file)] = file.read_bytes().decode(errors="replace")
-    for node in pair.lab.status()["nodes"]:
-        names = pair.lab.docker(node, "ps", "-a", "--format", "{{.Names}}").split()
-        seen[f"docker inspect on {node}"] = pair.lab.docker(node, "inspect", *names)
-        seen[f"processes of {node}"] = pair.lab.root(node, "ps", "-e", "-o", "args")
+    for node in deployed.lab.status()["nodes"]:
+        names = deployed.lab.docker(node, "ps", "-a", "--format", "{{.Names}}").split()
+        seen[f"docker inspect on {node}"] = deployed.lab.docker(node, "inspect", *names)
+        seen[f"processes of {node}"] = deployed.lab.root(node, "ps", "-e", "-o", "args")
         for name in names:
-            seen[f"log of {name}"] = pair.lab.root(node, "sh", "-c", 'docker logs "$1" 2>&1', "sh", name)
+            seen[f"log of {name}"] = deployed.lab.root(node, "sh", "-c", 'docker logs "$1" 2>&1', "sh", name)
     assert [name for name, text in seen.items() if any(secret in text for secret in secrets)] == []
     assert any("stacks" in name for name in seen), "the state itself was not looked at"
 
