@@ -24,6 +24,7 @@ _SUITE = "bookworm"
 _APT_SETTINGS = 'APT::Keep-Downloaded-Packages "false";\n'
 _CA_IN_IMAGE = "/usr/local/share/spark-lab-ca.pem"
 _CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_SYSTEM_CA = Path("/etc/ssl/certs/ca-certificates.crt")
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 _BUILD_SECONDS = 3600
 
@@ -72,15 +73,14 @@ def build_image(  # noqa: PLR0913
 
 
 def base_image(outer: Outer) -> str:
-    """Debian's minimal system, with the machine's CA bundle where the environment names one.
+    """Debian's minimal system, with the CA bundle that this machine trusts.
 
     On Debian it comes from the mirror of the machine's own apt; elsewhere the engine pulls it.
 
     Returns:
         The image's tag.
     """
-    bundle = next((Path(path) for key in _CA_VARIABLES if (path := os.environ.get(key))), None)
-    certificates = bundle.read_bytes() if bundle else b""
+    certificates = _certificates()
     mirror = _debian_mirror()
     dockerfile = _base_dockerfile(from_mirror=mirror is not None, certificates=bool(certificates))
     tag = f"spark-lab/base:{_key(dockerfile, _APT_SETTINGS, certificates, mirror or '', platform.machine())}"
@@ -95,6 +95,14 @@ def base_image(outer: Outer) -> str:
             (context / "ca.pem").write_bytes(certificates)
             outer.docker("build", "--quiet", f"--tag={tag}", scratch)
     return tag
+
+
+def _certificates() -> bytes:
+    """The CA bundle that the environment names, else the system's own, if there is one."""
+    named = next((path for key in _CA_VARIABLES if (path := os.environ.get(key))), None)
+    if named is not None:
+        return Path(named).read_bytes()
+    return _SYSTEM_CA.read_bytes() if _SYSTEM_CA.is_file() else b""
 
 
 @contextlib.contextmanager

@@ -18,6 +18,20 @@ def test_base_comes_from_a_mirror_or_a_registry() -> None:
     assert "FROM debian:bookworm-slim" in build._base_dockerfile(from_mirror=False, certificates=False)
 
 
+def test_a_build_trusts_whom_the_machine_trusts_whatever_the_shell_exports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in build._CA_VARIABLES:
+        monkeypatch.delenv(key, raising=False)
+    monkeypatch.setattr(build, "_SYSTEM_CA", tmp_path / "system.crt")
+    assert build._certificates() == b""
+    (tmp_path / "system.crt").write_bytes(b"of the system")
+    assert build._certificates() == b"of the system"
+    (tmp_path / "own.crt").write_bytes(b"of the shell")
+    monkeypatch.setenv("PIP_CERT", str(tmp_path / "own.crt"))
+    assert build._certificates() == b"of the shell"
+
+
 def test_base_names_a_ca_bundle_only_where_there_is_one() -> None:
     assert "ENV PIP_CERT=" in build._base_dockerfile(from_mirror=True, certificates=True)
     assert "ca.pem" not in build._base_dockerfile(from_mirror=True, certificates=False)
