@@ -29,9 +29,10 @@ pytestmark = pytest.mark.lab
 
 @pytest.fixture(scope="module")
 def spare(lab: Lab) -> Iterator[Outer]:
-    """An outer engine that may be killed, with the images of the other one."""
+    """An outer engine that may be killed, with the images of the other one; nothing of a run that was killed."""
     images = [base_image(lab.outer), node_image(lab.outer), registry_image(lab.outer)]
-    outer = Outer(f"{lab.outer.name}-spare")
+    outer = Outer(f"{default_name()}-spare")
+    outer.purge()
     outer.start()
     with subprocess.Popen(lab.outer.command("save", *images), stdout=subprocess.PIPE) as save:
         subprocess.run(outer.command("load", "--quiet"), stdin=save.stdout, check=True)
