@@ -29,7 +29,7 @@ pytestmark = pytest.mark.lab
 
 @pytest.fixture(scope="module")
 def spare(lab: Lab) -> Iterator[Outer]:
-    """An outer engine that may be killed, with the images of the other one; nothing of a run that was killed."""
+    """An outer engine that may be killed, with the images of the other one and nothing of a run before."""
     images = [base_image(lab.outer), node_image(lab.outer), registry_image(lab.outer)]
     outer = Outer(f"{default_name()}-spare")
     outer.purge()
