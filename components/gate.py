@@ -75,6 +75,7 @@ class BeforeStop(pulumi.ComponentResource):
                 node=node,
                 inputs={
                     "NODE": node.name,
+                    "ROLE": "head" if node is nodes[0] else "worker",
                     "TAG": settings.image.local_tag,
                     "NAMES": "\n".join(docker_names(settings, node)),
                     "PORTS": "\n".join(_ports(settings, node)),
@@ -139,6 +140,7 @@ def _check_arguments(  # noqa: PLR0913 - both gates ask the same question
             "EXECUTOR": settings.ranks_over or "none",
             "GPUS": settings.container.gpus,
             "MODELS": settings.model.mount,
+            "PRESENT": settings.model.present,
             "DIRECTORY": settings.model.directory,
             "CACHE_VOLUME": cache_volume(settings),
             "ENGINE": engine,

@@ -88,7 +88,7 @@ class Image(pulumi.ComponentResource):
             run(
                 f"image-{worker.name}",
                 "image-send.sh",
-                library="fabric.sh",
+                libraries=["fabric.sh"],
                 node=head,
                 inputs={
                     "NODE": head.name,

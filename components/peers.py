@@ -15,7 +15,8 @@ import pulumi
 
 from components import leaf
 from components.node import Node
-from components.remote import hold, text, value
+from components.remote import compose, hold, value
+from components.settings import Settings
 
 SSH_PORT = 22
 """Where the operator's machine reaches a worker without the head, its port may be a forwarded one."""
@@ -24,10 +25,13 @@ SSH_PORT = 22
 class Peers(pulumi.ComponentResource):
     """The workers' doors for the head; nothing for a single node."""
 
-    def __init__(self, nodes: Sequence[Node], *, after: Sequence[pulumi.Resource]) -> None:
+    def __init__(
+        self, settings: Settings, nodes: Sequence[Node], *, after: Sequence[pulumi.Resource]
+    ) -> None:
         """Make the key and let it in on every worker.
 
         Args:
+            settings: the deployment.
             nodes: the head, then the workers.
             after: what must be done before: the links.
         """
@@ -52,7 +56,7 @@ class Peers(pulumi.ComponentResource):
                         "NODE": worker.name,
                         "KEY": self._key,
                         "FROM": ",".join(str(rail.address.ip) for rail in head.settings.rails),
-                        "RECEIVER": "#!/bin/bash\n" + text("lib.sh") + text("receiver.sh"),
+                        "RECEIVER": _receiver(worker, settings),
                     },
                     secrets={"PUBLIC_KEY": value(made, "public_key")},
                     opts=leaf.step(self, after=[worker.preflight, made]),
@@ -77,3 +81,8 @@ class Peers(pulumi.ComponentResource):
         """The SSH port of a worker as the head sees it: a variable whose change sends nothing again."""
         ssh = worker.settings.ssh
         return {"PEER_PORT": str(ssh.port if ssh.jump else SSH_PORT)}
+
+
+def _receiver(worker: Node, settings: Settings) -> str:
+    inputs = {"NODE": worker.name, "MODELS": settings.model.writable}
+    return "#!/bin/bash\n" + compose("receiver.sh", inputs, ["model.sh"])

@@ -29,8 +29,8 @@ from components.remote import run, text
 from components.settings import Executor, Secrets, Settings
 
 CLUSTER_SECONDS = 300
-DRAIN_SECONDS = 120
-"""Ray takes up to half a minute to call a node dead that is gone without a word."""
+DRAIN_SECONDS = 180
+"""A head takes up to a minute to come up, and half a minute to call a silent node dead."""
 
 
 class Cluster(pulumi.ComponentResource):

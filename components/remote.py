@@ -34,10 +34,10 @@ def text(name: str) -> str:
     return "\n".join(kept) + "\n"
 
 
-def compose(script: str, inputs: Mapping[str, str], library: str | None = None) -> str:
+def compose(script: str, inputs: Mapping[str, str], libraries: Sequence[str] = ()) -> str:
     """Put a script, what it builds on and its inputs together, as they are sent to `bash -s`."""
     assignments = "".join(f"{name}={shlex.quote(value)}\n" for name, value in sorted(inputs.items()))
-    return f"{assignments}{_program(script, library)}"
+    return f"{assignments}{_program(script, libraries)}"
 
 
 def run(  # noqa: PLR0913 - each argument is one independent property of the step
@@ -50,7 +50,7 @@ def run(  # noqa: PLR0913 - each argument is one independent property of the ste
     secrets: Mapping[str, pulumi.Input[str]] | None = None,
     triggers: Sequence[pulumi.Input[str]] = (),
     timeout: int = 120,
-    library: str | None = None,
+    libraries: Sequence[str] = (),
 ) -> remote.Command:
     """A step that runs again when its script, its inputs or a trigger changes, and at no other time.
 
@@ -60,18 +60,18 @@ def run(  # noqa: PLR0913 - each argument is one independent property of the ste
         node: where it runs.
         opts: options of the leaf.
         inputs: variables of the script.
-        secrets: variables that are secret, or known only later; a change alone does not run the step again.
+        secrets: variables that are secret, known only later, or no reason to run the step again.
         triggers: further reasons to run again, for example the id of a container.
         timeout: seconds after which the node itself ends the script.
-        library: a file of scripts/remote with functions that the script uses.
+        libraries: files of scripts/remote with functions that the script uses.
     """
     return remote.Command(
         name,
         connection=node.connection,
         create=f"timeout -k 10 {timeout} bash -s",
         update=DISCARD_INPUT,
-        stdin=_stdin(script, inputs, secrets, library),
-        triggers=[digest(_program(script, library), inputs), *triggers],
+        stdin=_stdin(script, inputs, secrets, libraries),
+        triggers=[digest(_program(script, libraries), inputs), *triggers],
         add_previous_output_in_env=False,
         opts=opts,
     )
@@ -116,8 +116,8 @@ def value(command: remote.Command, key: str) -> pulumi.Output[str]:
     return command.stdout.apply(lambda out: dict(_pairs(out)).get(key, ""))
 
 
-def _program(script: str, library: str | None) -> str:
-    return "".join(text(part) for part in ("lib.sh", library, script) if part)
+def _program(script: str, libraries: Sequence[str]) -> str:
+    return "".join(text(part) for part in ("lib.sh", *libraries, script))
 
 
 def _pairs(out: str) -> list[tuple[str, str]]:
@@ -128,8 +128,8 @@ def _stdin(
     script: str,
     inputs: Mapping[str, str],
     secrets: Mapping[str, pulumi.Input[str]] | None,
-    library: str | None = None,
+    libraries: Sequence[str] = (),
 ) -> pulumi.Input[str]:
     if not secrets:
-        return compose(script, inputs, library)
-    return pulumi.Output.all(**secrets).apply(lambda known: compose(script, {**inputs, **known}, library))
+        return compose(script, inputs, libraries)
+    return pulumi.Output.all(**secrets).apply(lambda known: compose(script, {**inputs, **known}, libraries))

@@ -142,6 +142,19 @@ def _interface_address(value: ipaddress.IPv4Interface) -> ipaddress.IPv4Interfac
     return value
 
 
+def _directory(value: str) -> str:
+    path = PurePosixPath(value)
+    if path == PurePosixPath("/") or ".." in path.parts or "\n" in value:
+        raise ValueError("must be a directory such as /home/aurora/models, without ..")
+    return str(path)
+
+
+def _below_another(value: str) -> str:
+    if PurePosixPath(value).parent == PurePosixPath("/"):
+        raise ValueError("must be a directory below another one, such as /home/aurora/models/name")
+    return value
+
+
 def _unique(values: Iterable[object], what: str) -> None:
     seen = set()
     for value in values:
@@ -185,6 +198,7 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 FlagName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 AbsolutePath = Annotated[Text, StringConstraints(pattern=r"^/[^:]*$")]
+Directory = Annotated[AbsolutePath, AfterValidator(_directory)]
 Env = Mapping[EnvName, Text]
 Flags = Mapping[FlagName, JsonValue]
 
@@ -315,14 +329,25 @@ class Image(_Section):
 
 
 class HubModel(_Section):
-    """A model of the hub at a pinned revision. So far its folder must be there already, on every node."""
+    """A model of the hub at a pinned revision: fetched by the head, sent by it to the workers."""
 
-    repo: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")]
+    repo: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+$")]
     """Repository, for example `Qwen/Qwen3.5-122B-A10B-FP8`."""
-    revision: Annotated[str, StringConstraints(pattern=r"^[\w./-]+$")] = "main"
+    revision: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./-]*$")] = "main"
     """Commit of the repository (40 hex digits); `up` refuses a branch."""
-    root: AbsolutePath
-    """Directory on every node below which each revision has a folder of its own."""
+    root: Directory
+    """Directory on every node below which each revision has a folder of its own; older ones stay."""
+    endpoint: Annotated[
+        str, StringConstraints(pattern=r"^https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._/-]*)?$")
+    ] = "https://huggingface.co"
+    """Where the hub is, as the head reaches it: another one for a mirror."""
+
+    @field_validator("revision")
+    @classmethod
+    def _stays_below(cls, value: str) -> str:
+        if ".." in PurePosixPath(value).parts:
+            raise ValueError("must be a commit or the name of a branch")
+        return value
 
     @property
     def pinned(self) -> bool:
@@ -335,24 +360,26 @@ class HubModel(_Section):
         return self.root
 
     @property
+    def writable(self) -> str:
+        """Directory below which the head may write on a worker."""
+        return self.root
+
+    @property
     def directory(self) -> str:
         """Directory of the node that holds this revision."""
         return f"{self.root}/{self.repo.replace('/', '--')}/{self.revision}"
 
+    @property
+    def present(self) -> str:
+        """File that is there when the model is: written last, it lists the files of the revision."""
+        return f"{self.directory}/.complete"
+
 
 class DirectoryModel(_Section):
-    """A model that is already on every node, at the same path."""
+    """A model that is in a directory of the head already; the workers get what they lack of it."""
 
-    directory: AbsolutePath
-    """Directory on every node that holds the model's files; only verified, never changed."""
-
-    @field_validator("directory")
-    @classmethod
-    def _has_parent(cls, value: str) -> str:
-        path = PurePosixPath(value)
-        if path.parent == PurePosixPath("/") or ".." in path.parts:
-            raise ValueError("must be a directory below another one, such as /home/aurora/models/name")
-        return str(path)
+    directory: Annotated[Directory, AfterValidator(_below_another)]
+    """Directory that holds the model's files, the same on every node. On the head it is never changed."""
 
     @property
     def mount(self) -> str:
@@ -360,6 +387,16 @@ class DirectoryModel(_Section):
         path = PurePosixPath(self.directory)
         # Snapshots of a hub cache are links into ../../blobs.
         return str(path.parents[1] if path.parent.name == "snapshots" else path.parent)
+
+    @property
+    def writable(self) -> str:
+        """Directory below which the head may write on a worker."""
+        return self.directory
+
+    @property
+    def present(self) -> str:
+        """File that is there when the model is."""
+        return f"{self.directory}/config.json"
 
 
 def _model_kind(value: object) -> str:
@@ -667,8 +704,9 @@ def require_pins(settings: Settings, secrets: Secrets) -> list[str]:
         )
     if isinstance(settings.model, HubModel) and not settings.model.pinned:
         missing.append(
-            f"model.revision {settings.model.revision} is a branch: give the commit (40 hex digits) of "
-            f"{settings.model.repo}."
+            f"model.revision {settings.model.revision} is a branch, and branches move: give the commit "
+            f"(40 hex digits) that `git ls-remote {settings.model.endpoint}/{settings.model.repo} "
+            f"{settings.model.revision}` prints."
         )
     open_to_all = not ipaddress_is_loopback(settings.vllm.host) and not settings.vllm.allow_unauthenticated
     if secrets.api_key is None and open_to_all:

@@ -51,6 +51,7 @@ class Vllm(pulumi.ComponentResource):
         """
         super().__init__("spark-vllm:index:Vllm", "vllm")
         self._settings = settings
+        self._over_ray = settings.ranks_over is Executor.RAY
         self.server = self._serve(secrets, head, cluster, after)
         ready = self._wait("ready", head, "vllm", [self.server], health=f"{local_url(settings)}/health")
         # Under mp the server's own /health does not tell whether the other ranks live.
@@ -86,8 +87,7 @@ class Vllm(pulumi.ComponentResource):
         settings = self._settings
         env, generation = serve_env(settings, head.settings, token=secrets.ray_token is not None), ""
         files = dict(serve_files(secrets))
-        over_ray = settings.ranks_over is Executor.RAY
-        if over_ray:
+        if self._over_ray:
             # https://docs.vllm.ai: names listed here are not copied from the driver to the other nodes.
             files |= ray_files(secrets) | {
                 "config/ray_non_carry_over_env_vars.json": json.dumps(kept_on_node(settings))
@@ -100,7 +100,7 @@ class Vllm(pulumi.ComponentResource):
             "vllm",
             node=head,
             settings=settings,
-            role="serve" if over_ray else "rank",
+            role="serve" if self._over_ray else "rank",
             command=["vllm", "serve", *serve_args(settings)],
             env=env,
             files=files,
@@ -120,7 +120,6 @@ class Vllm(pulumi.ComponentResource):
         health: str = "",
     ) -> remote.Command:
         wait = self._settings.vllm.ready_timeout
-        over_ray = self._settings.ranks_over is Executor.RAY
         return run(
             name,
             "ready.sh",
@@ -130,9 +129,9 @@ class Vllm(pulumi.ComponentResource):
                 "CONTAINER": docker_name,
                 "HEALTH": health,
                 "WAIT": str(wait),
-                "RAY": f"ray-{node.name}" if over_ray else "",
-                "ADDRESS": ray_address(self._settings) if over_ray else "",
-                "EXPECT": ray_members(self._settings) if over_ray else "",
+                "RAY": f"ray-{node.name}" if self._over_ray else "",
+                "ADDRESS": ray_address(self._settings) if self._over_ray else "",
+                "EXPECT": ray_members(self._settings) if self._over_ray else "",
             },
             triggers=[each.id for each in containers],
             opts=leaf.step(self, after=containers),

@@ -1,19 +1,22 @@
 """The operator's way into an instance: a place on its management network, relays to it, an SSH agent.
 
-127.0.0.1:ssh port, api port -> head          10.1.230.2:5000, seen from the head -> the registry
+127.0.0.1:ssh port, api port -> head          10.1.230.2, seen from the head: 5000 the registry, 5080 the hub
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lab import hub_server
 from lab.daemons import Daemon, agent, relay
+from lab.record import Folder
 from lab.shell import attempt, run
-from lab.topology import HEAD_ADDRESS, REGISTRY_ADDRESS, REGISTRY_PORT
+from lab.topology import HEAD_ADDRESS, HUB_PORT, REGISTRY_ADDRESS, REGISTRY_PORT
 
 if TYPE_CHECKING:
     from lab.outer import Outer
@@ -44,6 +47,11 @@ class Access:
         """The socket of the agent that holds the operator's key."""
         return self.run_dir / "agent.sock"
 
+    @property
+    def hub(self) -> Path:
+        """The folder that the instance's hub serves; gone when the instance is."""
+        return Folder(self.outer, self.name).path / "hub"
+
     def daemons(self, record: Record) -> list[Daemon]:
         """The processes, running or not."""
         return [
@@ -55,6 +63,11 @@ class Access:
                 network=self.network,
                 target=("127.0.0.1", REGISTRY_PORT),
                 target_network=self.outer.network,
+            ),
+            Daemon(
+                self.run_dir / "hub.pid",
+                (sys.executable, hub_server.__file__, str(self.hub), REGISTRY_ADDRESS, str(HUB_PORT)),
+                self.network,
             ),
             agent(self.run_dir / "agent.pid", self.agent_socket),
         ]

@@ -10,7 +10,7 @@ import subprocess
 import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -142,7 +142,9 @@ class Deployment:
                 entry.mode = 0o644
                 tar.addfile(entry, io.BytesIO(content))
         for name in self.lab.status()["nodes"]:
-            self.lab.root(name, "install", "-d", "-o", USER, "-g", USER, MODEL)
+            self.lab.root(
+                name, "install", "-d", "-o", USER, "-g", USER, str(PurePosixPath(MODEL).parent), MODEL
+            )
             self.lab.root(name, "tar", "-x", "--no-same-owner", "-C", MODEL, stdin=archive.getvalue())
 
     def pulumi(self, *argv: str, timeout: float = 1800, show: bool = False, stdin: str | None = None) -> Run:
@@ -185,16 +187,15 @@ class Deployment:
             raise LabError(f"pulumi {' '.join(argv)} failed:\n{run.output}")
         return run
 
+    def outputs(self) -> dict[str, Any]:
+        """The outputs of the stack."""
+        run = self.must("stack", "output", "--json", f"--stack={self.stack}")
+        found: dict[str, Any] = json.loads(run.output)
+        return found
+
     def output(self, name: str) -> Any:  # noqa: ANN401 - JSON
         """An output of the stack."""
         return self.outputs()[name]
-
-    def outputs(self) -> dict[str, Any]:
-        """All outputs of the stack."""
-        outputs: dict[str, Any] = json.loads(
-            self.must("stack", "output", "--json", f"--stack={self.stack}").output
-        )
-        return outputs
 
     def api_key(self) -> str:
         """The stack's API key."""

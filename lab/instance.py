@@ -12,6 +12,7 @@ from lab import registry
 from lab.access import Access
 from lab.disks import Disks
 from lab.files import SYSFS_ROOT
+from lab.hub import Hub
 from lab.links import Links
 from lab.locks import locked
 from lab.machine import require_machine
@@ -19,7 +20,7 @@ from lab.nodes import READY_SECONDS, Nodes
 from lab.outer import Outer
 from lab.record import Folder, Record, default_name, public_key, records
 from lab.shell import LabError, run, say
-from lab.topology import REGISTRY_ADDRESS, REGISTRY_PORT, USER, Nic, Node
+from lab.topology import HUB_PORT, REGISTRY_ADDRESS, REGISTRY_PORT, USER, Nic, Node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +49,7 @@ class Status(TypedDict):
     nodes: dict[str, NodeStatus]
     apiPort: int
     registry: str
+    hub: str
     agent: str
     sshConfig: str
     sysfs: str
@@ -89,6 +91,11 @@ class Lab:
         if record is None:
             raise LabError(f"There is no instance {self.name}: python -m lab up.")
         return record
+
+    @property
+    def hub(self) -> Hub:
+        """The hub that the head can reach, as a folder."""
+        return Hub(self.access.hub)
 
     @property
     def agent_socket(self) -> Path:
@@ -165,6 +172,7 @@ class Lab:
             nodes=nodes,
             apiPort=record.api_port,
             registry=f"{REGISTRY_ADDRESS}:{REGISTRY_PORT}",
+            hub=f"http://{REGISTRY_ADDRESS}:{HUB_PORT}",
             agent=str(self.agent_socket),
             sshConfig=str(self.folder.path / "ssh_config"),
             sysfs=SYSFS_ROOT,

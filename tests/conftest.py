@@ -36,7 +36,7 @@ APART = {
     "test_nodes.py": "trio",
     **dict.fromkeys(("test_interruptions.py", "test_readiness.py", "test_destroy.py"), "failures"),
     **dict.fromkeys(("test_drift.py", "test_no_change.py"), "drift"),
-    **dict.fromkeys(("test_image.py", "test_peers.py"), "files"),
+    **dict.fromkeys(("test_image.py", "test_model.py", "test_peers.py"), "files"),
     "test_ray_nodes.py": "ray",
 }
 

@@ -24,6 +24,7 @@ SECRET_SIGNATURE = "4dabf18193072939515e22adb298388d"  # noqa: S105 - how Pulumi
 SECRET_VALUE = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105
 API_KEY = "canary-api-key"
 RAY_TOKEN = "canary-ray-token"  # noqa: S105
+HUB_TOKEN = "canary-hub-token"  # noqa: S105
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class _Monitor(mocks.MockMonitor):
 def deploy(configuration: samples.Config, *, preview: bool = False, secrets: bool = True) -> Graph:
     """Run the program once."""
     values = samples.raw(configuration)
-    secret = {"apiKey": API_KEY, "rayToken": RAY_TOKEN} if secrets else {}
+    secret = {"apiKey": API_KEY, "rayToken": RAY_TOKEN, "hubToken": HUB_TOKEN} if secrets else {}
     namespaced = {f"spark-vllm:{key}": value for key, value in {**values, **secret}.items()}
     environment = {
         "PULUMI_CONFIG": json.dumps(namespaced),

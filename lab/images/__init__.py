@@ -39,7 +39,7 @@ def stub(outer: Outer, variant: str = "v1", *, ray: bool = True) -> str:
     Returns:
         The image's tag.
     """
-    arguments = {"VARIANT": variant, "RAY": "yes" if ray else "no"}
+    arguments = {**_index(), "VARIANT": variant, "RAY": "yes" if ray else "no"}
     return build_image(outer, _HERE / "stub", "spark-lab/stub", build_args=arguments)
 
 
@@ -58,8 +58,11 @@ def real(outer: Outer) -> str:
         (context / "wheels").mkdir()
         for wheel in wheels.glob("*.whl"):
             shutil.copy(wheel, context / "wheels")
-        arguments = {name: os.environ[name] for name in _INDEX_VARIABLES if os.environ.get(name)}
-        return build_image(outer, context, "spark-lab/real", build_args=arguments)
+        return build_image(outer, context, "spark-lab/real", build_args=_index())
+
+
+def _index() -> dict[str, str]:
+    return {name: os.environ[name] for name in _INDEX_VARIABLES if os.environ.get(name)}
 
 
 def tiny_model(outer: Outer) -> dict[str, bytes]:

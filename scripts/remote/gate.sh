@@ -2,7 +2,7 @@
 # Would the new server's arguments be accepted by the new image's own vLLM? Runs beside the old server.
 # ENV_NAME: the variables of the server's environment.
 : "${NODE:?}" "${TAG:?}" "${CHECK:?}" "${REQUEST:?}" "${EXECUTOR:?}" "${GPUS:?}" "${MODELS:?}" "${DIRECTORY:?}"
-: "${CACHE_VOLUME:?}" "${ENGINE:?}" "${LABELS?}" "${MIN_FREE_MIB:?}" "${NAME:?}"
+: "${CACHE_VOLUME:?}" "${ENGINE:?}" "${LABELS?}" "${MIN_FREE_MIB:?}" "${NAME:?}" "${PRESENT:?}"
 
 # The check takes seconds to minutes of imports: what has passed once for the same image, arguments and
 # model is not asked again, so the second gate costs nothing where the first could do all.
@@ -18,7 +18,7 @@ stamp_file() {
 }
 
 check() {
-  local -a labels=() gpus=() env=()
+  local -a labels=() gpus=() env=() models=()
   local label variable status=0 engine=$1
   for variable in $(compgen -v ENV_); do
     env+=(-e "${variable#ENV_}=${!variable}")
@@ -27,11 +27,13 @@ check() {
     [[ -z $label ]] || labels+=(--label "$label")
   done <<<"$LABELS"
   [[ $GPUS == none ]] || gpus=(--gpus all)
+  # Docker would make what is not there yet, and for root.
+  [[ ! -d $MODELS ]] || models=(-v "$MODELS:/models:ro")
   docker rm -f "$NAME" >/dev/null 2>&1 || true
   printf '{"args": %s, "engine": %s}' "$REQUEST" "$engine" |
     timeout -k 10 "$CHECK_TIMEOUT" docker run --rm -i --name "$NAME" "${labels[@]}" "${gpus[@]}" \
       --network none --memory 8g --cpu-shares 128 --user 0:0 --security-opt no-new-privileges \
-      -v "$MODELS:/models:ro" -v "$CACHE_VOLUME:/cache" \
+      "${models[@]}" -v "$CACHE_VOLUME:/cache" \
       "${env[@]}" \
       --entrypoint python3 "$TAG" -c "$CHECK" >"$output" 2>"$words" &
   local run=$!
@@ -61,7 +63,7 @@ main() {
   # The first gate comes before the model's files; where they are there already it checks all at once.
   if [[ $engine == when-present ]]; then
     engine=false
-    [[ ! -s $DIRECTORY/config.json ]] || engine=true
+    [[ ! -s $PRESENT ]] || engine=true
   fi
   if [[ $engine == true ]]; then
     stamp=$(stamp_file)

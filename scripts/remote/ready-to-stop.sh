@@ -1,15 +1,18 @@
 # shellcheck shell=bash
 # Is all that this node's new containers need in place, before any old one is stopped?
 # NAMES: container names, one a line. PORTS: "port what" lines that must be free, or held by ours.
+# ROLE: head or worker; the containers of a worker under its old name make room for the new, a head's go last.
 # SHARE: of the unified memory that vLLM will take; empty without a GPU. GENERATION: why it is asked again.
-: "${NODE:?}" "${TAG:?}" "${NAMES:?}" "${PORTS?}" "${PROJECT:?}" "${STACK:?}" "${SHARE?}" "${GENERATION:?}"
+: "${NODE:?}" "${ROLE:?}" "${TAG:?}" "${NAMES:?}" "${PORTS?}" "${PROJECT:?}" "${STACK:?}" "${SHARE?}" "${GENERATION:?}"
 MEMINFO=${MEMINFO:-/proc/meminfo}
 
 owner_of() { docker inspect --format '{{index .Config.Labels "spark-vllm.project"}}/{{index .Config.Labels "spark-vllm.stack"}}' "$1" 2>/dev/null; }
 
-ours_is_running() {
-  [[ -n $(docker ps -q --filter "label=spark-vllm.project=$PROJECT" --filter "label=spark-vllm.stack=$STACK") ]]
+ours() {
+  docker ps "$@" --filter "label=spark-vllm.project=$PROJECT" --filter "label=spark-vllm.stack=$STACK"
 }
+
+ours_is_running() { [[ -n $(ours -q) ]]; }
 
 # GPU and CPU share one memory, https://docs.nvidia.com/dgx/dgx-spark/known-issues.html: vLLM refuses to start
 # on less than its share, and the page cache counts as taken.
@@ -30,12 +33,15 @@ memory() {
 
 main() {
   docker image inspect "$TAG" >/dev/null 2>&1 || fail "$NODE: the image $TAG is gone; bring it back with: pulumi up --replace '**::image-$NODE'."
-  local name owner port what
+  local name owner port what old
   while IFS= read -r name; do
     owner=$(owner_of "$name") || continue
     [[ $owner == "$PROJECT/$STACK" ]] ||
       fail "$NODE: a container named $name is there and belongs to ${owner/#\//no one we know}; remove or rename it: docker rm -f $name."
   done <<<"$NAMES"
+  old=$(ours -a --format '{{.Label "spark-vllm.node"}}' | grep -vx -m1 "$NODE" || true)
+  [[ $ROLE == worker || -z $old ]] ||
+    fail "$NODE: the containers on this machine are those of a head named $old: keep the name $old, or take the deployment down first (pulumi destroy). Nothing was stopped."
   while read -r port what; do
     [[ -n $port ]] || continue
     if [[ -n $(ss -Hltn "sport = :$port") ]] && ! ours_is_running; then

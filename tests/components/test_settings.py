@@ -70,7 +70,23 @@ RAIL: Path = ("nodes", 1, "rails", 0, "address")
         (("image", "distribution"), "pigeon", "spark-vllm:image.distribution"),
         (("model",), {"directory": "models/x"}, "spark-vllm:model.directory is malformed"),
         (("model",), {"directory": "/models"}, "spark-vllm:model.directory: must be a directory below"),
+        (
+            ("model",),
+            {"directory": "/models/../etc/x"},
+            "spark-vllm:model.directory: must be a directory such",
+        ),
         (("model",), {"repo": "x", "root": "/r"}, "spark-vllm:model.repo is malformed"),
+        (("model",), {"repo": "a/b", "root": "/"}, "spark-vllm:model.root: must be a directory such"),
+        (
+            ("model",),
+            {"repo": "a/b", "root": "/r", "revision": "a/../b"},
+            "spark-vllm:model.revision: must be",
+        ),
+        (
+            ("model",),
+            {"repo": "a/b", "root": "/r", "endpoint": "hub"},
+            "spark-vllm:model.endpoint is malformed",
+        ),
         (("network", "mtu"), 900, "spark-vllm:network.mtu"),
         (("nodes",), [], "spark-vllm:nodes"),
         (RAIL, "192.168.200.12/24", "rail address 192.168.200.12 is given twice"),

@@ -60,7 +60,13 @@ def test_another_operators_machine_sees_no_difference(deployed: Deployment, tmp_
     for script in (program / "scripts" / "remote").iterdir():
         script.write_text(f"{script.read_text()}# another version\n")
     with another_agent(deployed, tmp_path) as socket:
-        unchanged(replace(deployed, root=program, agent=socket))
+        there = replace(deployed, root=program, agent=socket)
+        unchanged(there)
+        source = program / "components" / "node.py"
+        code = source.read_text()
+        assert 'f"spark-vllm-{node.name}"' in code
+        source.write_text(code.replace('f"spark-vllm-{node.name}"', 'f"another-alias-{node.name}"'))
+        assert {event.op for event in there.must("preview").events} == {"same", "update"}
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from tests.deployment.stack import (
     ask,
     by,
     containers,
+    edit,
     position,
     replaced,
     restarts,
@@ -130,9 +131,29 @@ def test_a_worker_that_is_renamed_is_drained_before_it_joins_again(trio: Deploym
     # What the old name leaves behind at its end must not be what the new one uses.
     doors = trio.lab.root("worker2", "cat", "/home/aurora/.ssh/authorized_keys")
     assert [line.split()[-1] for line in doors.splitlines() if "restrict" in line] == [
-        "spark-vllm-trio/spare"
+        f"spark-vllm-{trio.stack}/spare"
     ]
     unchanged(trio)
+
+
+def test_a_head_under_another_name_is_refused_before_anything_stops(trio: Deployment) -> None:
+    at(trio, "head", "worker", "spare")
+    before, right = containers(trio), trio.config_file.read_text()
+
+    def rename(config: Config) -> None:
+        config["nodes"][0]["name"] = "chief"
+        for worker in config["nodes"][1:]:
+            worker["ssh"]["jump"] = "chief"
+
+    edit(trio, rename)
+    run = trio.pulumi("up")
+    trio.config_file.write_text(right)
+    assert run.status != 0
+    assert "those of a head named head: keep the name head" in run.output
+    assert containers(trio) == before
+    trio.must("up")
+    unchanged(trio)
+    assert containers(trio) == before
 
 
 @LEFT
@@ -160,11 +181,12 @@ def test_a_worker_that_is_gone_for_good_does_not_keep_the_others_from_serving(tr
     assert run.status != 0
     assert "192.168.200.14" in run.output
     assert ask(trio).status_code == 200
-    for name in ("ray-head", "ray-worker"):
-        assert (
-            trio.lab.docker(logical_node(name), "inspect", "-f", "{{.Id}}", name).strip() == before[name][0]
-        )
-
-
-def logical_node(name: str) -> str:
-    return name.removeprefix("ray-")
+    for node in ("head", "worker"):
+        found = trio.lab.docker(node, "inspect", "-f", "{{.Id}}", f"ray-{node}").strip()
+        assert found == before[f"ray-{node}"][0]
+    # The README's recipe.
+    lost = f"urn:pulumi:{trio.stack}::spark-vllm::spark-vllm:index:Node::worker2"
+    trio.must("state", "delete", "--target-dependents", "--yes", lost)
+    trio.must("up")
+    run = trio.pulumi("preview", "--refresh", "--expect-no-changes")
+    assert run.status == 0, run.output

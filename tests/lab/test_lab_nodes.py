@@ -96,6 +96,15 @@ def test_registry_serves_the_head_alone(lab: Lab) -> None:
         lab.root("worker", "curl", "-sS", "-m5", url)
 
 
+def test_hub_serves_the_head_alone(lab: Lab) -> None:
+    commit = lab.hub.publish("lab/words", {"config.json": b"{}"})
+    url = f"{lab.status()['hub']}/lab/words/resolve/{commit}/config.json"
+
+    assert lab.root("head", "curl", "-sS", "-m5", url) == "{}"
+    with pytest.raises(LabError):
+        lab.root("worker", "curl", "-sS", "-m5", url)
+
+
 def test_head_pulls_a_pushed_image_by_digest(lab: Lab) -> None:
     image = base_image(lab.outer)
 

@@ -111,7 +111,10 @@ def test_a_stop_ends_what_only_waits_at_once(entry: Path) -> None:
             with subprocess.Popen(argv(entry, "true"), env=environment(**waiting)) as process:
                 time.sleep(0.7)
                 process.send_signal(signal.SIGTERM)
-                assert process.wait(timeout=3) == 128 + signal.SIGTERM
+                try:
+                    assert process.wait(timeout=3) == 128 + signal.SIGTERM
+                finally:
+                    process.kill()
 
 
 LIFELINE = """

@@ -11,22 +11,29 @@ from tests.remote import on_a_node
 MEMINFO = "MemTotal:       125829120 kB\nMemFree:         1048576 kB\nMemAvailable:   {available} kB\n"
 
 
-def look(
-    scratch: Path, *, available_gib: int, running: bool = False, sudo: bool = True
+def look(  # noqa: PLR0913 - what a node may look like
+    scratch: Path,
+    *,
+    available_gib: int = 100,
+    running: bool = False,
+    sudo: bool = True,
+    role: str = "worker",
+    label: str = "worker",
 ) -> tuple[int, str, str]:
     """Run the script as a node does, with programs that only say what they are told."""
     container = "0123abcd" if running else ""
+    shown = f'case "$*" in *--format*) echo {label} ;; *) echo {container} ;; esac'
     (scratch / "meminfo").write_text(MEMINFO.format(available=available_gib * 1024 * 1024))
     inputs = {
-        "NODE": "worker", "TAG": "spark-vllm/x:1", "NAMES": "ray-worker", "PORTS": "6379 ray.port",
-        "PROJECT": "spark-vllm", "STACK": "test", "SHARE": "0.8", "GENERATION": "1",
+        "NODE": "worker", "ROLE": role, "TAG": "spark-vllm/x:1", "NAMES": "ray-worker",
+        "PORTS": "6379 ray.port", "PROJECT": "spark-vllm", "STACK": "test", "SHARE": "0.8", "GENERATION": "1",
         "MEMINFO": str(scratch / "meminfo"),
     }  # fmt: skip
     return on_a_node(
         "ready-to-stop.sh",
         inputs,
         scratch,
-        docker=f'[ "$1" != ps ] || echo {container}; [ "$1 $2" != "inspect --format" ]',
+        docker=f'[ "$1" != ps ] || {shown}; [ "$1 $2" != "inspect --format" ]',
         sudo=f'echo "$*" >>"{scratch}/sudo.log"; exit {0 if sudo else 1}',
         sync=":",
         ss=":",
@@ -49,3 +56,14 @@ def test_too_little_memory_is_refused_unless_ours_hold_it(tmp_path: Path, *, run
     status, _, words = look(tmp_path, available_gib=90, running=running)
     assert status == (0 if running else 1)
     assert running or "vllm.gpuMemoryUtilization 0.8 takes 98304 MiB" in words
+
+
+@pytest.mark.parametrize(
+    ("role", "label", "status"), [("head", "old", 1), ("head", "worker", 0), ("worker", "old", 0)]
+)
+def test_a_head_keeps_its_name_and_a_worker_need_not(
+    tmp_path: Path, role: str, label: str, status: int
+) -> None:
+    found, _, words = look(tmp_path, running=True, role=role, label=label)
+    assert found == status, words
+    assert ("keep the name old" in words) == bool(status)
