@@ -27,6 +27,8 @@ nodes = [head, *workers]
 image = Image(settings, secrets, head)
 before_change = BeforeChange(settings, nodes, image)
 network = Network(settings, nodes, after=[before_change.passed])
+for node in nodes:
+    node.add_scratch(after=network.links)
 peers = Peers(settings, nodes, after=network.links)
 image.spread(nodes, peers, after=network.links)
 model = Model(settings, secrets, nodes, peers, after=[before_change.passed])

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 import pulumi
 import pulumi_docker as docker
@@ -68,16 +69,23 @@ class Node(pulumi.ComponentResource):
             },
             opts=leaf.step(self, after=[jump.preflight] if jump else []),
         )
+        self.register_outputs({"preflight": self.preflight.stdout})
+
+    def add_scratch(self, *, after: Sequence[pulumi.Resource]) -> None:
+        """Make the volume that its containers share as /tmp.
+
+        Args:
+            after: the network: `destroy` may take a worker's address, and the volume must be gone before.
+        """
         self.scratch = docker.Volume(
-            f"tmp-{name}",
-            name=f"spark-vllm-{pulumi.get_stack()}-{name}-tmp",
+            f"tmp-{self.name}",
+            name=f"spark-vllm-{pulumi.get_stack()}-{self.name}-tmp",
             labels=[
                 docker.VolumeLabelArgs(label=label, value=value)
                 for label, value in sorted(self.labels.items())
             ],
-            opts=leaf.on_docker(self, self.provider, after=[self.preflight]),
+            opts=leaf.on_docker(self, self.provider, after=[self.preflight, *after]),
         )
-        self.register_outputs({"preflight": self.preflight.stdout})
 
     @property
     def docker_labels(self) -> list[docker.ContainerLabelArgs]:
@@ -111,10 +119,10 @@ def ssh_options(node: NodeSettings, jump: NodeSettings | None = None) -> list[st
         *_o(f"KnownHostsCommand=/bin/echo {alias} {key}"),
     ]
     if jump:
-        hop = ["ssh", *ssh_options(jump), "-p", str(jump.ssh.port), "-W", "%h:%p", _login(jump.ssh)]
-        options += _o(
-            "ProxyCommand=" + " ".join(part if part == "%h:%p" else shlex.quote(part) for part in hop)
-        )
+        target = "[%h]:%p" if ":" in node.ssh.host else "%h:%p"
+        login = _login(jump.ssh).replace("%", "%%")
+        hop = ["ssh", *ssh_options(jump), "-p", str(jump.ssh.port), "-W", target, login]
+        options += _o("ProxyCommand=" + shlex.join(hop))
     return options
 
 
@@ -127,7 +135,7 @@ def _login(ssh: Ssh) -> str:
 
 
 def _bracket(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+    return "[" + host.replace("%", "%25") + "]" if ":" in host else host
 
 
 def _connection(node: NodeSettings, jump: NodeSettings | None) -> remote.ConnectionArgs:

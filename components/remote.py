@@ -49,6 +49,7 @@ def run(  # noqa: PLR0913 - each argument is one independent property of the ste
     inputs: Mapping[str, str],
     secrets: Mapping[str, pulumi.Input[str]] | None = None,
     triggers: Sequence[pulumi.Input[str]] = (),
+    verb: str = "",
     timeout: int = 120,
     libraries: Sequence[str] = (),
 ) -> remote.Command:
@@ -62,13 +63,14 @@ def run(  # noqa: PLR0913 - each argument is one independent property of the ste
         inputs: variables of the script.
         secrets: variables that are secret, known only later, or no reason to run the step again.
         triggers: further reasons to run again, for example the id of a container.
+        verb: argument of the script, where it takes one.
         timeout: seconds after which the node itself ends the script.
         libraries: files of scripts/remote with functions that the script uses.
     """
     return remote.Command(
         name,
         connection=node.connection,
-        create=f"timeout -k 10 {timeout} bash -s",
+        create=f"timeout -k 10 {timeout} bash -s" + (f" -- {verb}" if verb else ""),
         update=DISCARD_INPUT,
         stdin=_stdin(script, inputs, secrets, libraries),
         triggers=[digest(_program(script, libraries), inputs), *triggers],

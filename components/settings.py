@@ -155,6 +155,21 @@ def _below_another(value: str) -> str:
     return value
 
 
+def _ssh_host(value: str) -> str:
+    address, _, zone = value.partition("%")
+    local = address.lower().startswith("fe80:")
+    if local and not zone:
+        raise ValueError(
+            f"{value} is link-local and leads nowhere without an interface: give that of the machine which "
+            f"connects to it, for a worker the head's, as in {value}%enp1s0f0np0"
+        )
+    if zone and not local:
+        raise ValueError(
+            f"only a link-local address (fe80::...) has an interface behind it, and {address} is none"
+        )
+    return value
+
+
 def _unique(values: Iterable[object], what: str) -> None:
     seen = set()
     for value in values:
@@ -191,6 +206,12 @@ NodeName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,30}[a-z0
 InterfaceName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,14}$")]
 DeviceName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")]
 HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.:_-]{0,252}$")]
+# As above, or a link-local address with the interface through which it is reached.
+SshHost = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.:_-]{0,252}(%[A-Za-z][A-Za-z0-9_.-]{0,14})?$"),
+    AfterValidator(_ssh_host),
+]
 UserName = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")]
 HostKey = Annotated[str, AfterValidator(_host_key)]
 FabricAddress = Annotated[ipaddress.IPv4Interface, AfterValidator(_interface_address)]
@@ -216,8 +237,10 @@ class _Section(BaseModel):
 class Ssh(_Section):
     """How the operator's machine reaches a node."""
 
-    host: HostName
-    """Address or name of the node, as seen from the operator's machine, or from the jump host."""
+    host: SshHost
+    """Address or name of the node, as seen from the operator's machine, or from the jump host.
+
+    A worker without an address is reached by its link-local one, `fe80::...%<the head's interface>`."""
     user: UserName
     """Login user; a member of the node's `docker` group."""
     port: Port = 22
@@ -278,9 +301,13 @@ class Network(_Section):
     """The RoCE network between the nodes."""
 
     manage: bool = True
-    """Whether the program may change addresses and MTU. So far they are checked, and never changed."""
+    """Whether the program sets addresses and MTU that are not as they should be; false only checks them."""
     mtu: Annotated[int, Field(ge=1280, le=9216)] = 9000
     """MTU of every rail, in bytes."""
+    take_over: bool = False
+    """Whether a netplan file of somebody else that configures a rail is kept aside; false refuses it."""
+    remove_on_destroy: bool = False
+    """Whether `destroy` undoes what the program configured, once an `up` has run with it."""
     sysfs: AbsolutePath = "/sys"
     """Where the RDMA devices are read; only a lab without RDMA hardware sets it."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import io
+import ipaddress
 import secrets
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,7 +52,8 @@ def discover(  # noqa: PLR0913 - a command's options
     config = document.setdefault("config", {})
     try:
         addresses = [ssh.Address.parse(each) for each in (head, *(worker or []))]
-        found = asyncio.run(_look(addresses, _pinned(config), sysfs, console, yes=yes))
+        known = {node["name"]: node for node in config.get(f"{PROJECT}:nodes") or []}
+        found = asyncio.run(_look(addresses, known, sysfs, console, yes=yes))
     except (ssh.UnreachableError, ValueError) as error:
         console.print(f"[red]error:[/] {error}", highlight=False)
         raise typer.Exit(1) from None
@@ -65,20 +67,34 @@ def discover(  # noqa: PLR0913 - a command's options
 
 
 async def _look(
-    addresses: list[ssh.Address], pinned: dict[str, str], sysfs: str, console: Console, *, yes: bool
+    addresses: list[ssh.Address], known: dict[str, Node], sysfs: str, console: Console, *, yes: bool
 ) -> list[Node]:
     head = addresses[0]
     nodes = []
+    pinned = {name: node["ssh"]["hostKey"] for name, node in known.items() if node["ssh"].get("hostKey")}
     key = pinned.get("head") or await _confirm(head, None, console, yes=yes)
     async with ssh.connect(head, key) as bridge:
-        nodes.append(_node("head", head, key, await ssh.run(bridge, "facts.sh", {"SYSFS": sysfs})))
+        facts = await ssh.run(bridge, "facts.sh", {"SYSFS": sysfs})
+        nodes.append(_node("head", head, key, facts, _intended(known.get("head"))))
         for number, address in enumerate(addresses[1:], start=1):
             name = "worker" if number == 1 else f"worker{number}"
             key = pinned.get(name) or await _confirm(address, bridge, console, yes=yes)
             async with ssh.connect(address, key, bridge) as connection:
                 facts = await ssh.run(connection, "facts.sh", {"SYSFS": sysfs})
-            nodes.append(_node(name, address, key, facts))
+            intended = _beside(nodes[0], number) | _intended(known.get(name))
+            nodes.append(_node(name, address, key, facts, intended))
     return nodes
+
+
+def _intended(node: Node | None) -> dict[str, str]:
+    """What the stack file says, address by interface."""
+    return {rail["interface"]: str(rail["address"]) for rail in (node or {}).get("rails") or []}
+
+
+def _beside(head: Node, number: int) -> dict[str, str]:
+    """Addresses for a worker without any: the head's own, so many further."""
+    rails = {rail["interface"]: ipaddress.ip_interface(rail["address"]) for rail in head["rails"]}
+    return {name: f"{own.ip + number}/{own.network.prefixlen}" for name, own in rails.items()}
 
 
 async def _confirm(
@@ -94,7 +110,7 @@ async def _confirm(
     return key
 
 
-def _node(name: str, address: ssh.Address, key: str, facts: str) -> Node:
+def _node(name: str, address: ssh.Address, key: str, facts: str, intended: dict[str, str]) -> Node:
     where: Node = {"host": address.host, "user": address.user, "hostKey": key}
     if address.port != 22:  # noqa: PLR2004 - SSH's own port
         where["port"] = address.port
@@ -105,16 +121,12 @@ def _node(name: str, address: ssh.Address, key: str, facts: str) -> Node:
         kind, _, rest = line.partition("=")
         if kind == "rail":
             interface, found, device, _ = rest.split()
-            if found != "none":
-                rails.append({"interface": interface, "address": found, "rdmaDevice": device})
+            wanted = intended.get(interface) if found == "none" else found
+            if wanted:
+                rails.append({"interface": interface, "address": wanted, "rdmaDevice": device})
     # enp1s0f0np0 before its twin enP2p1s0f0np0, on every node alike.
     rails.sort(key=lambda rail: rail["interface"].casefold())
     return {"name": name, "ssh": where, "rails": rails}
-
-
-def _pinned(config: dict[str, Any]) -> dict[str, str]:
-    nodes = config.get(f"{PROJECT}:nodes") or []
-    return {node["name"]: node["ssh"]["hostKey"] for node in nodes if node["ssh"].get("hostKey")}
 
 
 def _merge(config: dict[str, Any], found: list[Node], sysfs: str, extra: list[str], yaml: YAML) -> None:

@@ -6,6 +6,7 @@ is read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ import asyncssh
 from components.remote import compose
 
 CONNECT_SECONDS = 10
+# user@[host]:port, user@IPv6 or user@host:port
+_ADDRESS = re.compile(r"([^@]+)@(?:\[([^@\[\]]+)\]|([^@\[\]]*:[^@\[\]]*:[^@\[\]]*)|([^:@\[\]]+))(?::(\d+))?")
 
 
 class UnreachableError(Exception):
@@ -23,7 +26,7 @@ class UnreachableError(Exception):
 
 @dataclass(frozen=True)
 class Address:
-    """Where a node's SSH server is: `user@host:port`."""
+    """Where a node's SSH server is: `user@host:port`, with brackets around an IPv6 address and a port."""
 
     user: str
     host: str
@@ -31,20 +34,21 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Read `user@host` or `user@host:port`.
+        """Read `user@host` or `user@host:port`; an IPv6 address with a port stands in brackets.
 
         Raises:
             ValueError: if the text has another form.
         """
-        user, at, rest = text.partition("@")
-        host, _, port = rest.partition(":")
-        if not (user and at and host) or (port and not port.isdigit()):
-            raise ValueError(f"{text!r} is not user@host or user@host:port")
-        return cls(user, host, int(port or 22))
+        found = _ADDRESS.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text!r} is not user@host or user@host:port (user@[host]:port for IPv6)")
+        user, bracketed, ipv6, host, port = found.groups()
+        return cls(user, bracketed or ipv6 or host, int(port or 22))
 
     def __str__(self) -> str:
         """Write it as the user does."""
-        return f"{self.user}@{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.user}@{host}:{self.port}"
 
 
 async def host_key(address: Address, tunnel: asyncssh.SSHClientConnection | None = None) -> str:

@@ -1,31 +1,48 @@
 # shellcheck shell=bash
 # Are this node's rails up, and do they reach the peers with full-size frames? Reads and pings only.
-# RAILS: lines of "interface address/prefix rdma-device-or-dash peer,peer,..."
+# RAILS: lines of "interface address/prefix subnet rdma-device-or-dash peer,peer,..."
 : "${NODE:?}" "${RAILS?}" "${MTU:?}" "${SYSFS:?}"
 
+names_in() { find "$1/" -mindepth 1 -maxdepth 1 -printf '%f\n' 2>/dev/null | sort | paste -sd' '; }
+
 check_rail() {
-  local interface=$1 address=$2 device=$3 peers=$4 peer
+  local interface=$1 address=$2 subnet=$3 device=$4 peers=$5 peer pings=() ping failed=
   local net=/sys/class/net/$interface
-  [[ -e $net ]] ||
-    fail "$NODE: no interface $interface; it has: $(find /sys/class/net -mindepth 1 -printf '%f ' | sort)."
+  [[ -e $net ]] || fail "$NODE: no interface $interface; it has: $(names_in /sys/class/net)."
+  # first: without a carrier the address is gone too
+  [[ $(<"$net/operstate") == up ]] ||
+    fail "$NODE: $interface is $(<"$net/operstate"): is the cable in, on both ends?"
   ip -4 -o addr show dev "$interface" | grep -qF " $address " ||
     fail "$NODE: $interface does not have $address; it has: $(ip -4 -br addr show dev "$interface" | tr -s ' ')."
   [[ $(<"$net/mtu") == "$MTU" ]] ||
     fail "$NODE: $interface has MTU $(<"$net/mtu"), and network.mtu is $MTU."
-  [[ $(<"$net/operstate") == up ]] ||
-    fail "$NODE: $interface is $(<"$net/operstate"): is the cable in, on both ends?"
-  if [[ $device != - ]]; then
-    local rdma=$SYSFS/class/infiniband/$device
-    [[ -d $rdma ]] ||
-      fail "$NODE: no RDMA device $device; it has: $(find "$SYSFS/class/infiniband/" -mindepth 1 -maxdepth 1 -printf '%f ' 2>/dev/null | sort)."
-    [[ -e $rdma/device/net/$interface ]] ||
-      fail "$NODE: RDMA device $device belongs to $(ls "$rdma/device/net"), not to $interface."
-    grep -q ACTIVE "$rdma/ports/1/state" ||
-      fail "$NODE: RDMA device $device is $(<"$rdma/ports/1/state"), not ACTIVE: is the cable in, on both ends?"
-  fi
+  [[ $device == - ]] || check_device "$interface" "$device"
+  check_routes "$interface" "$subnet"
   for peer in ${peers//,/ }; do
-    reach "$interface" "${address%/*}" "$peer"
+    reach "$interface" "${address%/*}" "$peer" &
+    pings+=($!)
   done
+  for ping in "${pings[@]}"; do
+    wait "$ping" || failed=yes
+  done
+  [[ -z $failed ]] || exit 1
+}
+
+check_device() {
+  local interface=$1 device=$2 rdma=$SYSFS/class/infiniband/$2
+  [[ -d $rdma ]] || fail "$NODE: no RDMA device $device; it has: $(names_in "$SYSFS/class/infiniband")."
+  [[ -e $rdma/device/net/$interface ]] ||
+    fail "$NODE: RDMA device $device belongs to $(names_in "$rdma/device/net"), not to $interface: correct rdmaDevice of that rail."
+  grep -q ACTIVE "$rdma/ports/1/state" ||
+    fail "$NODE: RDMA device $device is $(<"$rdma/ports/1/state"), not ACTIVE: is the cable in, on both ends?"
+}
+
+# packets for a rail must have no choice
+check_routes() {
+  local interface=$1 subnet=$2 other
+  other=$(ip -4 route show root "$subnet" | grep -vwF "dev $interface" | head -n 1 || true)
+  [[ -z $other ]] ||
+    fail "$NODE: $subnet is the subnet of $interface, and there is a second route to it: ${other% }. Remove that one, or give the rail another subnet."
 }
 
 reach() {
@@ -41,9 +58,9 @@ reach() {
 }
 
 main() {
-  local interface address device peers
-  while read -r interface address device peers; do
-    [[ -z $interface ]] || check_rail "$interface" "$address" "$device" "$peers" </dev/null
+  local interface address subnet device peers
+  while read -r interface address subnet device peers; do
+    [[ -z $interface ]] || check_rail "$interface" "$address" "$subnet" "$device" "$peers" </dev/null
   done <<<"$RAILS"
   emit rails ok
 }

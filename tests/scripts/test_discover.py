@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
 from components.settings import parse
-from scripts.discover import _merge, _node
+from scripts.discover import _beside, _intended, _merge, _node
 from scripts.ssh import Address
 from tests import samples
 
@@ -22,18 +23,30 @@ rail=enp1s0f1np1 none rocep1s0f1 1500
 
 
 def nodes() -> list[dict[str, Any]]:
-    head = _node("head", Address("aurora", "10.1.230.180"), samples.host_key("head"), FACTS)
+    head = _node("head", Address("aurora", "10.1.230.180"), samples.host_key("head"), FACTS, {})
     worker = _node(
         "worker",
         Address("aurora", "192.168.200.13", 2222),
         samples.host_key("worker"),
         FACTS.replace(".12/", ".13/"),
+        {},
     )
     return [head, worker]
 
 
 def test_twins_stand_in_the_same_order_and_ports_without_address_are_left_out() -> None:
     assert [rail["interface"] for rail in nodes()[0]["rails"]] == ["enp1s0f0np0", "enP2p1s0f0np0"]
+
+
+def test_a_worker_without_addresses_gets_what_the_file_says_or_what_is_beside_the_heads() -> None:
+    facts = re.sub(r"192[0-9./]+", "none", FACTS)
+    intended = _beside(nodes()[0], 2) | _intended(
+        {"rails": [{"interface": "enp1s0f0np0", "address": "10.0.0.9/24"}]}
+    )
+    worker = _node(
+        "worker2", Address("aurora", "fe80::1%enp1s0f0np0"), samples.host_key("worker2"), facts, intended
+    )
+    assert [rail["address"] for rail in worker["rails"]] == ["10.0.0.9/24", "192.168.201.14/24"]
 
 
 def test_the_worker_is_behind_the_head() -> None:
@@ -68,7 +81,22 @@ def test_what_a_person_wrote_stays_and_the_result_is_accepted() -> None:
     assert str(settings.workers[0].address) == "192.168.200.13"
 
 
-@pytest.mark.parametrize("text", ["", "aurora", "@host", "aurora@", "aurora@host:ssh"])
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("aurora@spark-1", "spark-1", 22),
+        ("aurora@10.1.230.180:2222", "10.1.230.180", 2222),
+        ("aurora@fe80::1%enP2p1s0f0np0", "fe80::1%enP2p1s0f0np0", 22),
+        ("aurora@[fe80::1%enP2p1s0f0np0]:2222", "fe80::1%enP2p1s0f0np0", 2222),
+    ],
+)
+def test_an_address_may_be_link_local(text: str, host: str, port: int) -> None:
+    address = Address.parse(text)
+    assert address == Address("aurora", host, port)
+    assert Address.parse(str(address)) == address
+
+
+@pytest.mark.parametrize("text", ["", "aurora", "@host", "aurora@", "aurora@host:ssh", "aurora@[fe80::1"])
 def test_an_address_has_a_user_and_a_host(text: str) -> None:
     with pytest.raises(ValueError, match="is not user@host"):
         Address.parse(text)

@@ -1,0 +1,127 @@
+"""The rows of the table that begin with the network, on the real engine; and what destroy leaves of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from lab.deployment import Deployment, Run
+from lab.instance import Lab
+from tests.deployment.rails import FIRST, FOREIGN, TWIN, Rails, done, eventually
+from tests.deployment.stack import Config, ask, by, containers, edit, restarts, settle, unchanged
+from tests.deployment.test_restarts import ALL_OF_RAY, WORKER_AND_VLLM
+
+pytestmark = pytest.mark.lab
+
+NODES = ("head", "worker")
+LAB_FILES = ["10-lab.yaml", "40-cx7.yaml"]
+MOVED = "192.168.201.99/24"
+MTU = 1500
+
+
+@pytest.fixture(scope="module")
+def stack(pair: Deployment) -> Iterator[Deployment]:
+    """The pair, whose `destroy` puts the network back."""
+    right = pair.config_file.read_text()
+    edit(pair, lambda config: config["network"].update({"removeOnDestroy": True}))
+    yield settle(pair)
+    pair.must("destroy")
+    pair.config_file.write_text(right)
+    as_delivered(pair.lab)
+
+
+def as_delivered(lab: Lab) -> None:
+    """Wait until the nodes' network is what it was before the program."""
+
+    def restored(node: Rails) -> bool:
+        files = node.root("ls /etc/netplan").split()
+        return files == LAB_FILES and [node.mtu(rail) for rail in (FIRST, TWIN)] == [9000, 9000]
+
+    for name in NODES:
+        eventually(partial(restored, Rails(lab, name)))
+        lab.wait_ready(name)
+
+
+def took(run: Run, *names: str) -> list[str]:
+    """These resources in the order in which they were made or changed."""
+    ops = ("create", "update", "create-replacement")
+    return [event.name for event in run.events if event.name in names and event.op in ops]
+
+
+def test_a_foreign_file_stops_a_change_before_anything_else(stack: Deployment) -> None:
+    before = containers(stack)
+    edit(stack, lambda config: config["nodes"][1]["rails"][1].update({"address": MOVED}))
+    run = stack.pulumi("up")
+    assert run.status != 0
+    assert f"{FOREIGN} already configures" in run.output
+    assert "set network.takeOver: true" in run.output
+    assert containers(stack) == before
+
+
+def another_address(config: Config) -> None:
+    config["network"]["takeOver"] = True
+    config["nodes"][1]["rails"][1]["address"] = MOVED
+
+
+@pytest.mark.row(
+    "a rail of one node",
+    "its network, link check; that node's containers and what stands on them",
+)
+def test_a_rail_of_one_node(stack: Deployment) -> None:
+    run = restarts(stack, by(another_address), WORKER_AND_VLLM)
+    steps = ["network-worker", "network-confirm-worker", "link-worker", "worker", "vllm"]
+    assert took(run, *steps) == steps
+    assert not took(run, "image-head", "image-worker", "model-head", "model-worker")
+    assert MOVED in Rails(stack.lab).addresses()
+    assert Rails(stack.lab, "head").root("ls /etc/netplan").split() == LAB_FILES
+    assert ask(stack).status_code == 200
+
+
+def another_mtu(config: Config) -> None:
+    config["network"].update({"takeOver": True, "mtu": MTU})
+
+
+@pytest.mark.row("MTU", "network, link check; then all of Ray, vllm")
+def test_the_mtu(stack: Deployment) -> None:
+    run = restarts(stack, by(another_mtu), ALL_OF_RAY)
+    steps = [f"network{verb}-{name}" for name in NODES for verb in ("", "-confirm")]
+    steps += ["link-worker", "link-head", "head", "worker", "vllm"]
+    assert took(run, *steps) == steps
+    assert not took(run, "image-head", "image-worker", "model-head", "model-worker")
+    for name in NODES:
+        assert [Rails(stack.lab, name).mtu(rail) for rail in (FIRST, TWIN)] == [MTU, MTU]
+    assert ask(stack).status_code == 200
+
+
+@pytest.mark.row(
+    "a rail of one node",
+    "its network, link check; that node's containers and what stands on them",
+)
+def test_the_rail_that_carries_ssh_is_changed_by_the_recipe(stack: Deployment) -> None:
+    worker, new = Rails(stack.lab), "192.168.200.99"
+
+    def another_way_in(config: Config) -> None:
+        config["network"]["takeOver"] = True
+        config["nodes"][1]["rails"][0]["address"] = f"{new}/24"
+        config["nodes"][1]["ssh"]["host"] = worker.link_local()
+
+    restarts(stack, by(another_way_in), WORKER_AND_VLLM)
+    assert f"{new}/24" in worker.addresses()
+    unchanged(stack)
+    restarts(stack, by(lambda config: config["nodes"][1]["ssh"].update({"host": new})), [])
+    assert ask(stack).status_code == 200
+
+
+def test_destroy_takes_the_network_last(stack: Deployment) -> None:
+    edit(stack, another_mtu)
+    stack.must("up")
+    assert Rails(stack.lab).mtu() == MTU
+    run = stack.must("destroy")
+    gone = [event.name for event in run.events if event.type.startswith(("docker:", "command:"))]
+    for name in ("vllm", "worker", "head", "tmp-worker"):
+        assert gone.index(name) < gone.index("network-worker")
+    assert gone.index("network-worker") < gone.index("network-head")
+    as_delivered(stack.lab)
+    done(Rails(stack.lab).link(), "rails=ok")
