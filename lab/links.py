@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.shell import LabError
@@ -14,7 +15,6 @@ from lab.topology import OPERATOR_ADDRESS, REGISTRY_ADDRESS, Nic, Node, short_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from lab.outer import Outer
 
@@ -36,13 +36,15 @@ class Links:
             operator: Where that namespace is to be found.
         """
         present = self._present()
+        # A bridge with a link-local address would answer like one more node.
+        silent = ["addrgenmode none"] if Path("/proc/sys/net/ipv6").exists() else []
         self._batch(
             line
             for fabric in FABRICS
             if (bridge := self._bridge(fabric)) not in present
             for line in (
                 f"link add {bridge} type bridge mcast_snooping 0",
-                f"link set {bridge} mtu {_JUMBO} up",
+                *(f"link set {bridge} {words}" for words in (*silent, f"mtu {_JUMBO} up")),
             )
         )
         cable = f"{short_id(self.instance)}-op"

@@ -21,6 +21,9 @@ LONGEST_FIRST = (
     "failures",
     "restarts",
     "drift",
+    "network",
+    "model",
+    "rows",
     "files",
     "deployment",
     "lab",
@@ -36,7 +39,10 @@ APART = {
     "test_nodes.py": "trio",
     **dict.fromkeys(("test_interruptions.py", "test_readiness.py", "test_destroy.py"), "failures"),
     **dict.fromkeys(("test_drift.py", "test_no_change.py"), "drift"),
-    **dict.fromkeys(("test_image.py", "test_model.py", "test_peers.py"), "files"),
+    **dict.fromkeys(("test_image.py", "test_peers.py"), "files"),
+    "test_model.py": "model",
+    "test_network.py": "network",
+    "test_network_rows.py": "rows",
     "test_ray_nodes.py": "ray",
 }
 

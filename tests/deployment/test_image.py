@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from tests.deployment.stack import (
 pytestmark = pytest.mark.lab
 
 PROXY = Path(__file__).parent / "registry_proxy.py"
-USER, PASSWORD, PORT = "reader", "correct horse battery", 5002
+USER, PASSWORD, PORT, OPEN_PORT = "reader", "correct horse battery", 5002, 5003
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,9 @@ def test_of_another_image_the_new_layers_alone_are_on_every_node_before_anything
     new = lab.push(stub(lab.outer, "v2"))
     before = sent_bytes(served)
     run = restarts(served, by(lambda config: config["image"].update({"ref": new})), ALL_OF_RAY)
-    assert "7 of 8 layers are there already" in run.output
+    layers = re.search(r"(\d+) of (\d+) layers are there already", run.output)
+    assert layers
+    assert int(layers[1]) == int(layers[2]) - 1
     assert sent_bytes(served) - before < 3_000_000
     stop = position(run, "vllm", "delete-replaced")
     for step in ("image-head", "image-worker", "check-engine"):
@@ -97,6 +100,27 @@ def test_an_image_that_cannot_serve_is_refused_before_anything_stops(served: Dep
     assert containers(served) == before
     served.must("up")
     assert containers(served) == before
+
+
+def test_with_a_registry_for_all_each_node_pulls_for_itself(served: Deployment) -> None:
+    lab = served.lab
+    pushed = lab.push(stub(lab.outer, "v5"))
+    registry, _, name = pushed.partition("/")
+    # Only the head reaches the lab's registry: here each node does, by a port of its own.
+    passed_on = {"head": registry, "worker": f"{lab.nic('head', 0).address.partition('/')[0]}:{OPEN_PORT}"}
+    for node, address in passed_on.items():
+        lab.root(
+            node, "systemd-run", "--unit=registry-for-all", f"--socket-property=ListenStream={OPEN_PORT}",
+            "/lib/systemd/systemd-socket-proxyd", address,
+        )  # fmt: skip
+    new = {"ref": f"127.0.0.1:{OPEN_PORT}/{name}", "distribution": "registry"}
+    run = restarts(served, by(lambda config: config["image"].update(new)), ALL_OF_RAY)
+    for node in ("head", "worker"):
+        assert f"{node}: pulling 127.0.0.1:{OPEN_PORT}/{name}" in run.output
+        assert lab.docker(node, "exec", f"ray-{node}", "cat", "/etc/stub-variant").strip() == "v5"
+    assert position(run, "image-worker", "create-replacement") < position(run, "vllm", "delete-replaced")
+    assert ask(served).status_code == 200
+    unchanged(served)
 
 
 def test_a_private_registry_lets_in_who_has_the_password(served: Deployment) -> None:

@@ -15,7 +15,17 @@ from lab.deployment import MODEL, Deployment, Run
 from lab.hub import Hub
 from lab.images import fake_model
 from lab.topology import USER
-from tests.deployment.stack import ask, containers, edit, position, replaced, restarts, settle, unchanged
+from tests.deployment.stack import (
+    VLLM,
+    ask,
+    containers,
+    edit,
+    position,
+    replaced,
+    restarts,
+    settle,
+    unchanged,
+)
 
 pytestmark = pytest.mark.lab
 
@@ -26,7 +36,6 @@ SHARDS = [f"model-0000{n}-of-00003.safetensors" for n in (1, 2, 3)]
 SMALL = fake_model(seed=1)
 # 25 MB a shard: the client writes 10 MB at a time.
 LARGE = fake_model(rows=196_608, seed=2)
-VLLM = ["delete vllm", "create vllm"]
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +51,10 @@ def hub(pair: Deployment) -> Hub:
 def served(pair: Deployment, hub: Hub) -> Iterator[Deployment]:
     """The pair, up with the hub's model; its stack file is as before at the end."""
     right = pair.config_file.read_text()
-    set_token(pair, TOKEN)
+    pair.set_secret("hubToken", TOKEN)
     take(pair, hub, SMALL)
     yield settle(pair)
     pair.config_file.write_text(right)
-
-
-def set_token(pair: Deployment, token: str) -> None:
-    pair.must("config", "set", "--secret", "hubToken", token, f"--config-file={pair.config_file}")
 
 
 def take(pair: Deployment, hub: Hub, files: Mapping[str, bytes], root: str = ROOT) -> str:
@@ -123,9 +128,9 @@ def test_the_token_is_nowhere_in_clear(served: Deployment) -> None:
 def test_another_token_runs_nothing_again(served: Deployment, hub: Hub) -> None:
     before = containers(served)
     hub.forget(REPO)
-    set_token(served, "hf_another")
+    served.set_secret("hubToken", "hf_another")
     run = served.must("up")
-    set_token(served, TOKEN)
+    served.set_secret("hubToken", TOKEN)
     served.must("up")
     assert replaced(run) == []
     assert {event.op for event in run.events if event.name.startswith("model-")} <= {"same", "update"}
@@ -134,7 +139,7 @@ def test_another_token_runs_nothing_again(served: Deployment, hub: Hub) -> None:
 
 
 def another_token(pair: Deployment, hub: Hub) -> None:
-    set_token(pair, "hf_wrong")
+    pair.set_secret("hubToken", "hf_wrong")
     take(pair, hub, fake_model(seed=11))
 
 

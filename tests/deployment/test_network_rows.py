@@ -10,8 +10,18 @@ import pytest
 from lab.deployment import Deployment, Run
 from lab.instance import Lab
 from tests.deployment.rails import FIRST, FOREIGN, TWIN, Rails, done, eventually
-from tests.deployment.stack import Config, ask, by, containers, edit, restarts, settle, unchanged
-from tests.deployment.test_restarts import ALL_OF_RAY, WORKER_AND_VLLM
+from tests.deployment.stack import (
+    ALL_OF_RAY,
+    WORKER_AND_VLLM,
+    Config,
+    ask,
+    by,
+    containers,
+    edit,
+    restarts,
+    settle,
+    unchanged,
+)
 
 pytestmark = pytest.mark.lab
 

@@ -38,14 +38,15 @@ def test_another_way_to_a_node_restarts_and_runs_nothing(deployed: Deployment) -
     deployed.lab.root("worker", "/usr/sbin/sshd", "-p", "2222")
 
     edit(deployed, lambda config: config["nodes"][1]["ssh"].update({"port": 2222}))
-    for run in (deployed.must("preview"), deployed.must("up")):
-        assert {event.op for event in run.events if event.name != "test"} == {"same", "update"}
+    assert planned(deployed) == {"same", "update"}
+    run = deployed.must("up")
+    assert {event.op for event in run.events if event.name != "test"} == {"same", "update"}
     unchanged(deployed)
     assert containers(deployed) == before
 
     # The lab's operator has no other way to the worker than by the head, and a preview takes none.
     edit(deployed, lambda config: config["nodes"][1]["ssh"].pop("jump"))
-    assert {event.op for event in deployed.must("preview").events} == {"same", "update"}
+    assert planned(deployed) == {"same", "update"}
     deployed.config_file.write_text(right)
     deployed.must("up")
     assert containers(deployed) == before
@@ -66,7 +67,17 @@ def test_another_operators_machine_sees_no_difference(deployed: Deployment, tmp_
         code = source.read_text()
         assert 'f"spark-vllm-{node.name}"' in code
         source.write_text(code.replace('f"spark-vllm-{node.name}"', 'f"another-alias-{node.name}"'))
-        assert {event.op for event in there.must("preview").events} == {"same", "update"}
+        assert planned(there) == {"same", "update"}
+
+
+def planned(deployment: Deployment) -> set[str]:
+    """What a preview says of all but the network's confirmations.
+
+    Only when the network's step has looked is it known that it changed nothing; until then its confirmation is
+    planned.
+    """
+    events = deployment.must("preview").events
+    return {event.op for event in events if not event.name.startswith("network-confirm-")}
 
 
 @contextmanager
