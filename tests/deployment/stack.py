@@ -34,6 +34,11 @@ VLLM = ["delete vllm", "create vllm"]
 SERVER = pytest.mark.row("a vLLM flag, served name, parser, API key, serve-only env", "vllm")
 WORKER = pytest.mark.row("env or flag of one Ray worker", "that worker, vllm")
 HEAD = pytest.mark.row("env or flag of the Ray head, Ray port, Ray token", "all of Ray, vllm")
+RANKS = pytest.mark.row("under mp: any of the above", "all ranks, together")
+CREDENTIALS = pytest.mark.row(
+    "hub token, registry password",
+    "no container; the steps that use them show as updated, and run nothing",
+)
 DEAD_WORKER = pytest.mark.row("a worker's container died (`up --refresh`)", "that worker, vllm")
 _counter = itertools.count(1)
 
@@ -152,19 +157,24 @@ def each_restarts(
         expected: What happens to containers.
     """
     steps = sorted(itertools.chain.from_iterable(map(_side_by_side, expected)))
-    right = deployment.config_file.read_text()
     for name, change in changes.items():
-        change(deployment)
-        try:
-            assert sorted(replaced(deployment.must("preview"))) == steps, name
-        finally:
-            deployment.config_file.write_text(right)
+        assert sorted(foreseen(deployment, change)) == steps, name
 
     def all_of_them(deployment: Deployment) -> None:
         for change in changes.values():
             change(deployment)
 
     restarts(deployment, all_of_them, expected, preview=False)
+
+
+def foreseen(deployment: Deployment, change: Callable[[Deployment], None]) -> list[str]:
+    """What a preview says of a change to the stack file, which is as before afterwards."""
+    right = deployment.config_file.read_text()
+    change(deployment)
+    try:
+        return replaced(deployment.must("preview"))
+    finally:
+        deployment.config_file.write_text(right)
 
 
 def by(change: Edit) -> Callable[[Deployment], None]:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
+from pathlib import PurePosixPath
 
 import httpx
 import pytest
 
-from lab.deployment import Deployment
+from lab.deployment import MODEL, Deployment
+from lab.images import stub
+from lab.topology import USER
 from tests.deployment.stack import (
     DEAD_WORKER,
+    RANKS,
     WORKER_AND_VLLM,
     Config,
+    Edit,
     another_env,
     another_flag,
     another_secret,
@@ -22,6 +27,7 @@ from tests.deployment.stack import (
     containers,
     each_restarts,
     edit,
+    foreseen,
     position,
     replaced,
     restarts,
@@ -35,7 +41,6 @@ SWITCH = pytest.mark.row(
     "executor ray to mp, mp to ray",
     "each worker's container in place, vllm; the Ray head goes last or comes first",
 )
-RANKS = pytest.mark.row("under mp: a vLLM flag, served name, API key, any rank's env", "all ranks, together")
 
 counter = itertools.count(1)
 
@@ -65,18 +70,39 @@ def test_from_ray_to_mp_the_ray_head_goes_last(over_ray: Deployment) -> None:
     unchanged(over_ray)
 
 
+@RANKS
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda config: config["network"].update({"mtu": 1500}), id="MTU"),
+        pytest.param(
+            lambda config: config["nodes"][1]["rails"][1].update({"address": "192.168.201.99/24"}),
+            id="a rail of one node",
+        ),
+    ],
+)
+def test_under_mp_a_change_of_the_rails_would_restart_all_ranks(over_mp: Deployment, change: Edit) -> None:
+    assert set(foreseen(over_mp, by(change))) == set(WORKER_AND_VLLM)
+
+
 def another_name(config: Config) -> None:
     config["vllm"]["servedModelName"] = f"tiny{next(counter)}"
 
 
 @RANKS
 def test_under_mp_all_ranks_restart_together(over_mp: Deployment) -> None:
+    lab, folder = over_mp.lab, f"/home/{USER}/elsewhere"
+    image = lab.push(stub(lab.outer, "v2"))
+    lab.root("head", "sh", "-c", 'mkdir -p "$2" && cp -a "$1" "$2"', "sh", MODEL, folder)
+    directory = f"{folder}/{PurePosixPath(MODEL).name}"
     changes = {
         "a flag": by(another_flag),
         "served name": by(another_name),
         "env of rank 0": by(another_env(0)),
         "env of rank 1": by(another_env(1)),
         "API key": another_secret("apiKey"),
+        "image": by(lambda config: config["image"].update({"ref": image})),
+        "folder of models": by(lambda config: config["model"].update({"directory": directory})),
     }
     each_restarts(over_mp, changes, WORKER_AND_VLLM)
     assert ask(over_mp).status_code == 200

@@ -15,6 +15,7 @@ from lab.deployment import Deployment
 from lab.images import stub
 from tests.deployment.stack import (
     ALL_OF_RAY,
+    CREDENTIALS,
     ask,
     by,
     containers,
@@ -123,6 +124,7 @@ def test_with_a_registry_for_all_each_node_pulls_for_itself(served: Deployment) 
     unchanged(served)
 
 
+@CREDENTIALS
 def test_a_private_registry_lets_in_who_has_the_password(served: Deployment) -> None:
     public = served.lab.push(stub(served.lab.outer, "v3"))
     host = public.partition("/")[0]
@@ -154,6 +156,8 @@ def test_a_private_registry_lets_in_who_has_the_password(served: Deployment) -> 
     served.set_secret("registryPassword", PASSWORD)
     run = served.must(*pull, "--diff")
     assert PASSWORD not in run.output
+    served.set_secret("registryPassword", "another one")
+    assert {event.op for event in served.must("preview").events if event.name == "image-head"} == {"update"}
     assert containers(served) == before
     assert served.lab.docker("head", "image", "inspect", "--format={{.Os}}", private) == "linux"
     left = served.lab.root("head", "sh", "-c", "grep -rl 'cmVhZGVyOmNv' /home/aurora /dev/shm /tmp || true")

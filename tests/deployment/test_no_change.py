@@ -73,8 +73,8 @@ def test_another_operators_machine_sees_no_difference(deployed: Deployment, tmp_
 def planned(deployment: Deployment) -> set[str]:
     """What a preview says of all but the network's confirmations.
 
-    Only when the network's step has looked is it known that it changed nothing; until then its confirmation is
-    planned.
+    Only when the network's step has looked is it known that it changed nothing; until then its
+    confirmation is planned.
     """
     events = deployment.must("preview").events
     return {event.op for event in events if not event.name.startswith("network-confirm-")}

@@ -12,16 +12,19 @@ from lab.images import stub
 from lab.instance import Lab
 from tests.deployment.conftest import configured
 from tests.deployment.stack import (
+    RANKS,
     SERVER,
     VLLM,
     WORKER,
     WORKER_AND_VLLM,
     Config,
+    Waves,
     another_flag,
     ask,
     by,
     containers,
     edit,
+    foreseen,
     position,
     replaced,
     restarts,
@@ -71,6 +74,11 @@ def at(deployment: Deployment, *names: str) -> Deployment:
     """The stack, up with these nodes."""
     nodes(deployment, *names)(deployment)
     return settle(deployment)
+
+
+def executor(deployment: Deployment, name: str) -> None:
+    """Choose the executor."""
+    edit(deployment, lambda config: config["vllm"].update({"executor": name}))
 
 
 @SERVER
@@ -152,7 +160,6 @@ def test_a_head_under_another_name_is_refused_before_anything_stops(trio: Deploy
     assert "those of a head named head: keep the name head" in run.output
     assert containers(trio) == before
     trio.must("up")
-    unchanged(trio)
     assert containers(trio) == before
 
 
@@ -167,6 +174,19 @@ def test_a_worker_that_leaves_is_drained_before_vllm_restarts(trio: Deployment) 
     assert "spark-vllm" not in trio.lab.root("worker2", "cat", "/home/aurora/.ssh/authorized_keys")
     assert ask(trio).status_code == 200
     unchanged(trio)
+
+
+@RANKS
+def test_under_mp_who_joins_or_leaves_restarts_all_ranks(trio: Deployment) -> None:
+    executor(trio, "mp")
+    at(trio, "head", "worker")
+    # The new one waits for the others, so it may come while they serve still.
+    waves: Waves = [{"create worker2", "delete vllm", "delete worker", "create worker"}, "create vllm"]
+    restarts(trio, nodes(trio, "head", "worker", "worker2"), waves, preview=False)
+    assert ask(trio).status_code == 200
+    leaves = foreseen(trio, nodes(trio, "head", "worker"))
+    assert set(leaves) == {*WORKER_AND_VLLM, "delete worker2"}
+    executor(trio, "ray")
 
 
 @LEFT

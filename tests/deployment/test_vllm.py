@@ -1,4 +1,4 @@
-"""The real thing: vLLM and Ray, tensor parallel over both nodes; one deployment, one change, one destroy."""
+"""The real thing, tensor parallel over both nodes: a deployment, a change, the other executor, a destroy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from lab.demo import REAL_SETTINGS
 from lab.deployment import Deployment
 from lab.images import real, tiny_model
-from tests.deployment.stack import ask, containers, edit, replaced, stack_on, unchanged
+from tests.deployment.stack import WORKER_AND_VLLM, ask, containers, edit, replaced, stack_on, unchanged
 from tests.instances import fresh
 
 pytestmark = [pytest.mark.lab, pytest.mark.real, pytest.mark.timeout(1800)]
@@ -67,6 +67,18 @@ def test_a_typo_is_refused_by_the_images_own_vllm(served: Deployment) -> None:
     assert "max-modl-len" in run.output
     assert containers(served) == before
     assert ask(served).status_code == 200
+
+
+def test_over_mp_both_nodes_answer_without_ray(served: Deployment) -> None:
+    edit(served, lambda config: config["vllm"].update({"executor": "mp"}))
+    assert replaced(served.must("up")) == [*WORKER_AND_VLLM, "delete head"]
+    assert set(containers(served)) == {"vllm", "vllm-worker"}
+    assert served.output("executor") == "mp"
+    answer = ask(served)
+    assert answer.status_code == 200, answer.text
+    assert "raylet" not in served.lab.root("worker", "ps", "-e", "-o", "args")
+    assert "world_size=2" in served.lab.docker("worker", "logs", "vllm-worker")
+    unchanged(served)
 
 
 def test_destroy_leaves_no_container_and_no_key(served: Deployment) -> None:
