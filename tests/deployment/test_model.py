@@ -200,7 +200,8 @@ def test_another_revision_is_everywhere_before_vllm_alone_is_replaced(served: De
     def another_revision(pair: Deployment) -> None:
         take(pair, hub, fake_model(seed=3))
 
-    run = restarts(served, another_revision, VLLM, nodes_too=True)
+    run = restarts(served, another_revision, VLLM)
+    unchanged(served)
     fetched = position(run, "model-head", "create-replacement")
     copied = position(run, "model-worker", "create-replacement")
     assert fetched < copied < position(run, "vllm", "delete-replaced")
