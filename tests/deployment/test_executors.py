@@ -92,7 +92,7 @@ def another_name(config: Config) -> None:
 @RANKS
 def test_under_mp_all_ranks_restart_together(over_mp: Deployment) -> None:
     lab, folder = over_mp.lab, f"/home/{USER}/elsewhere"
-    image = lab.push(stub(lab.outer, "v5"))
+    image = lab.push(stub(lab.outer, "v6"))
     lab.root("head", "sh", "-c", 'mkdir -p "$2" && cp -a "$1" "$2"', "sh", MODEL, folder)
     directory = f"{folder}/{PurePosixPath(MODEL).name}"
     changes = {
