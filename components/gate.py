@@ -23,6 +23,7 @@ from components.network import Network
 from components.node import Node
 from components.remote import run, text, value
 from components.settings import RANKS_PORT, RAY_CLIENT_PORT, RAY_PORTS, Executor, Settings, digest
+from components.settings import Node as NodeSettings
 
 MIN_FREE_MIB = 6144
 """Memory that must be free for the argument check to run beside a server, in MiB."""
@@ -77,8 +78,8 @@ class BeforeStop(pulumi.ComponentResource):
                     "NODE": node.name,
                     "ROLE": "head" if node is nodes[0] else "worker",
                     "TAG": settings.image.local_tag,
-                    "NAMES": "\n".join(docker_names(settings, node)),
-                    "PORTS": "\n".join(_ports(settings, node)),
+                    "NAMES": "\n".join(docker_names(settings, node.settings)),
+                    "PORTS": "\n".join(f"{port} {what}" for port, what in ports(settings, node.settings)),
                     "PROJECT": pulumi.get_project(),
                     "STACK": pulumi.get_stack(),
                     "SHARE": share,
@@ -95,27 +96,27 @@ class BeforeStop(pulumi.ComponentResource):
         self.register_outputs({})
 
 
-def docker_names(settings: Settings, node: Node) -> list[str]:
+def docker_names(settings: Settings, node: NodeSettings) -> list[str]:
     """Names of a node's containers in Docker."""
-    names = [] if node.settings is not settings.head else ["vllm"]
+    names = ["vllm"] if node is settings.head else []
     if settings.ranks_over is Executor.RAY:
         names.insert(0, f"ray-{node.name}")
-    elif node.settings is not settings.head:
+    elif node is not settings.head:
         names.insert(0, f"vllm-{node.name}")
     return names
 
 
-def _ports(settings: Settings, node: Node) -> list[str]:
-    ports = []
-    if node.settings is settings.head:
-        ports.append(f"{settings.vllm.port} vllm.port")
+def ports(settings: Settings, node: NodeSettings) -> list[tuple[int, str]]:
+    """The ports that a node's containers listen on, and what each is for."""
+    is_head = node is settings.head
+    found = [(settings.vllm.port, "vllm.port")] if is_head else []
     if settings.ranks_over is Executor.RAY:
-        ports += [f"{port} Ray's {role}" for role, port in RAY_PORTS.items()]
-        if node.settings is settings.head:
-            ports += [f"{settings.ray.port} ray.port", f"{RAY_CLIENT_PORT} Ray's client"]
-    elif settings.ranks_over is Executor.MP and node.settings is settings.head:
-        ports += [f"{settings.vllm.master_port} vllm.masterPort", f"{RANKS_PORT} the ranks' lifeline"]
-    return ports
+        found += [(port, f"Ray's {role}") for role, port in RAY_PORTS.items()]
+        if is_head:
+            found += [(settings.ray.port, "ray.port"), (RAY_CLIENT_PORT, "Ray's client")]
+    elif settings.ranks_over is Executor.MP and is_head:
+        found += [(settings.vllm.master_port, "vllm.masterPort"), (RANKS_PORT, "the ranks' lifeline")]
+    return found
 
 
 def _check_arguments(  # noqa: PLR0913 - both gates ask the same question

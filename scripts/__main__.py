@@ -1,23 +1,43 @@
 """Entry point of the operator's commands: `spark-vllm COMMAND`."""
 
-import typer
+import sys
 
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from scripts.api import ApiError
+from scripts.chat import chat
 from scripts.discover import discover
+from scripts.doctor import doctor
+from scripts.logs import logs
+from scripts.plan import plan
+from scripts.prune import prune
+from scripts.pulumi import PulumiError
 from scripts.recover import recover
+from scripts.ssh import UnreachableError
+from scripts.stack import StackError
+from scripts.status import status
 
 app = typer.Typer(
     help="What a Spark owner does every day, with the same stack and the same pinned SSH as `pulumi up`.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.command()(discover)
-app.command()(recover)
+for command in (discover, doctor, plan, status, logs, chat, recover, prune):
+    app.command()(command)
 
 
-@app.callback()
-def _commands() -> None:
-    pass
+def main() -> None:
+    """Run a command; what went wrong is told in a sentence, with exit status 1."""
+    try:
+        app(prog_name="spark-vllm")
+    except (ApiError, PulumiError, StackError, UnreachableError) as error:
+        Console(stderr=True, soft_wrap=True, highlight=False).print(
+            Text.assemble(("error: ", "red"), str(error))
+        )
+        sys.exit(1)
 
 
 if __name__ == "__main__":
-    app(prog_name="spark-vllm")
+    main()

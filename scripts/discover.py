@@ -19,6 +19,7 @@ from ruamel.yaml import YAML
 from components.settings import PROJECT
 from scripts import ssh
 from scripts.pulumi import ROOT, PulumiError, pulumi
+from scripts.stack import DEFAULT, ConfigFile, StackName
 
 Node = dict[str, Any]
 
@@ -28,10 +29,8 @@ def discover(  # noqa: PLR0913 - a command's options
     worker: Annotated[
         list[str] | None, typer.Option(help="A worker behind the head, as user@host; repeat it.")
     ] = None,
-    stack: Annotated[str, typer.Option(help="The stack whose file is written.")] = "spark",
-    config_file: Annotated[
-        Path | None, typer.Option(help="Write this file instead, as pulumi's option of that name.")
-    ] = None,
+    stack: StackName = DEFAULT,
+    config_file: ConfigFile = None,
     sysfs: Annotated[str, typer.Option(help="Where RDMA devices are read on the nodes.")] = "/sys",
     set_: Annotated[
         list[str] | None,
@@ -52,11 +51,10 @@ def discover(  # noqa: PLR0913 - a command's options
     config = document.setdefault("config", {})
     try:
         addresses = [ssh.Address.parse(each) for each in (head, *(worker or []))]
-        known = {node["name"]: node for node in config.get(f"{PROJECT}:nodes") or []}
-        found = asyncio.run(_look(addresses, known, sysfs, console, yes=yes))
-    except (ssh.UnreachableError, ValueError) as error:
-        console.print(f"[red]error:[/] {error}", highlight=False)
-        raise typer.Exit(1) from None
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    known = {node["name"]: node for node in config.get(f"{PROJECT}:nodes") or []}
+    found = asyncio.run(_look(addresses, known, sysfs, console, yes=yes))
     _merge(config, found, sysfs, set_ or [], yaml)
     written = io.StringIO()
     yaml.dump(document, written)
@@ -169,6 +167,5 @@ def _make_secret(stack: str, path: Path, key: str, console: Console) -> None:
     try:
         pulumi("config", "set", "--secret", *options, f"{PROJECT}:{key}", stdin=secrets.token_hex(24))
     except PulumiError as error:
-        console.print(f"[red]error:[/] {key} was not set: {error}", highlight=False)
-        raise typer.Exit(1) from None
+        raise PulumiError(f"{key} was not set: {error}") from None
     console.print(f"{key}: made, and set as a secret of stack {stack}")

@@ -9,7 +9,16 @@ ROOT = Path(__file__).parent.parent
 
 
 class PulumiError(Exception):
-    """A call of pulumi failed; the message is what it said, or where to get it."""
+    """A call of pulumi failed; the message is what it said, or where to get it.
+
+    Attributes:
+        output: Its standard output.
+    """
+
+    def __init__(self, message: str, output: str = "") -> None:
+        """Keep both."""
+        super().__init__(message)
+        self.output = output
 
 
 def pulumi(*argv: str, stdin: str | None = None) -> str:
@@ -37,5 +46,5 @@ def pulumi(*argv: str, stdin: str | None = None) -> str:
     except FileNotFoundError:
         raise PulumiError('no pulumi on the PATH: install it, or `eval "$(make -s env)"`.') from None
     if done.returncode:
-        raise PulumiError(f"pulumi {argv[0]} failed: {(done.stderr or done.stdout).strip()}")
+        raise PulumiError(f"pulumi {argv[0]} failed: {(done.stderr or done.stdout).strip()}", done.stdout)
     return done.stdout

@@ -7,13 +7,14 @@ is read.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 import asyncssh
 
 from components.remote import compose
+from components.settings import Node
 
 CONNECT_SECONDS = 10
 # user@[host]:port, user@IPv6 or user@host:port
@@ -115,8 +116,33 @@ async def connect(
         yield connection
 
 
-async def run(connection: asyncssh.SSHClientConnection, script: str, inputs: Mapping[str, str]) -> str:
+def to(
+    node: Node, tunnel: asyncssh.SSHClientConnection | None = None
+) -> AbstractAsyncContextManager[asyncssh.SSHClientConnection]:
+    """Connect to a node of a stack, by the host key that its file pins.
+
+    Raises:
+        UnreachableError: as `connect`, or no key is pinned.
+    """
+    if node.ssh.host_key is None:
+        raise UnreachableError(f"{node.name} has no ssh.hostKey: `spark-vllm discover` reads and pins it.")
+    return connect(Address(node.ssh.user, node.ssh.host, node.ssh.port), node.ssh.host_key, tunnel)
+
+
+async def run(
+    connection: asyncssh.SSHClientConnection,
+    script: str,
+    inputs: Mapping[str, str],
+    *,
+    libraries: Sequence[str] = (),
+) -> str:
     """Run a script of scripts/remote on a node.
+
+    Args:
+        connection: to the node.
+        script: its file.
+        inputs: its variables.
+        libraries: files of scripts/remote with functions that it uses.
 
     Returns:
         Its standard output.
@@ -124,7 +150,9 @@ async def run(connection: asyncssh.SSHClientConnection, script: str, inputs: Map
     Raises:
         UnreachableError: if it fails; the message is what the script said.
     """
-    result = await connection.run("timeout -k 10 60 bash -s", input=compose(script, inputs), check=False)
+    result = await connection.run(
+        "timeout -k 10 60 bash -s", input=compose(script, inputs, libraries), check=False
+    )
     if result.exit_status != 0:
         raise UnreachableError(
             str(result.stderr).strip() or f"{script} ended with status {result.exit_status}"

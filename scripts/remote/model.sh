@@ -97,10 +97,10 @@ need_room() {
     fail "$1: $2 needs $(($3 / 1000000)) MB and has $(($4 / 1000000)) MB free ($RESERVE_MIB MiB stay unused); nothing was changed. Remove what is not needed there, for example an older revision."
 }
 
-# served_from DIR: a running container of this node that serves from the folder, if there is one
+# served_from DIR [-a]: a running container (with -a, any) of this node that serves from the folder, if there is one
 served_from() {
   local dir=$1 id facts source target
-  for id in $(docker ps -q); do
+  for id in $(docker ps -q "${@:2}"); do
     facts=$(docker inspect --format '{{.Name}}{{"\n"}}{{range .Args}}{{.}}{{"\n"}}{{end}}' "$id" 2>/dev/null) || continue
     while IFS=$'\t' read -r source target; do
       # the folder itself is mounted, or one above it is and an argument names the folder

@@ -3,13 +3,12 @@
 : "${NODE:?}" "${PROJECT:?}" "${STACK:?}" "${IDS?}"
 
 main() {
-  local -a filter=(--filter "label=spark-vllm.project=$PROJECT" --filter "label=spark-vllm.stack=$STACK")
   local -a ids
   read -ra ids <<<"$IDS"
   if ((${#ids[@]})); then
     docker rm -f "${ids[@]}" >/dev/null || fail "$NODE: not all of the containers could be removed; docker ps -a there shows which are left."
   else
-    docker ps -a --no-trunc "${filter[@]}" --format 'container={{.ID}} {{.Names}} {{.Status}}'
+    our_containers || fail "$NODE: Docker does not answer: $(docker version 2>&1 | tail -n 1)"
   fi
 }
 
