@@ -3,11 +3,11 @@
 import sys
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from scripts.api import ApiError
 from scripts.chat import chat
+from scripts.console import err
 from scripts.discover import discover
 from scripts.doctor import doctor
 from scripts.logs import logs
@@ -33,9 +33,7 @@ def main() -> None:
     try:
         app(prog_name="spark-vllm")
     except (ApiError, PulumiError, StackError, UnreachableError) as error:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(
-            Text.assemble(("error: ", "red"), str(error))
-        )
+        err().print(Text.assemble(("error: ", "red"), str(error)))
         sys.exit(1)
 
 

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from scripts.api import ApiError, api, refusal
+from scripts.console import err, out
 from scripts.nodes import connected, must
 from scripts.stack import DEFAULT, AsJson, ConfigFile, Stack, StackName, load
 
@@ -93,7 +94,7 @@ class Printer:
             *(["cut by the limit of tokens"] if answer.finish_reason == "length" else []),
         ]
         self.console.print()
-        Console(stderr=True).print(f"[dim]{', '.join(facts)}[/]", highlight=False)
+        err().print(f"[dim]{', '.join(facts)}[/]")
 
 
 def chat(  # noqa: PLR0913 - a command's options
@@ -131,7 +132,7 @@ def chat(  # noqa: PLR0913 - a command's options
 
 async def _talk(stack: Stack, sampling: Sampling, question: str | None, *, as_json: bool) -> None:
     head = stack.settings.head
-    console = Console(highlight=False, soft_wrap=True)
+    console = out()
     printer = None if as_json else Printer(console)
     messages = [{"role": "system", "content": sampling.system}] if sampling.system else []
     # One node is enough to ask: the others need not be in reach.

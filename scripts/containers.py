@@ -46,9 +46,12 @@ class Container:
         words = f"{self.state} {ago(self.age)}" if self.state != "created" else self.state
         if self.state != "running":
             words += f", exit status {self.exit_code}{', out of memory' if self.out_of_memory else ''}"
-        if self.restarts:
-            words += f", {self.restarts} restart{'s' if self.restarts > 1 else ''}"
-        return words
+        return f"{words}, {self.restarted}" if self.restarts else words
+
+    @property
+    def restarted(self) -> str:
+        """How often Docker has started it again."""
+        return f"restarted {'once' if self.restarts == 1 else f'{self.restarts} times'}"
 
 
 def ago(seconds: float) -> str:

@@ -18,6 +18,7 @@ from ruamel.yaml import YAML
 
 from components.settings import PROJECT
 from scripts import ssh
+from scripts.console import err
 from scripts.pulumi import ROOT, PulumiError, pulumi
 from scripts.stack import DEFAULT, ConfigFile, StackName
 
@@ -41,7 +42,7 @@ def discover(  # noqa: PLR0913 - a command's options
     ] = False,
 ) -> None:
     """Find interfaces, addresses and host keys of the nodes, and write the stack file."""
-    console = Console(stderr=True, soft_wrap=True)
+    console = err()
     path = config_file or ROOT / f"Pulumi.{stack}.yaml"
     yaml = YAML()
     yaml.indent(mapping=2, sequence=4, offset=2)

@@ -13,7 +13,6 @@ from pathlib import PurePosixPath
 import asyncssh
 import httpx
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +21,7 @@ from components.network import link_inputs
 from components.settings import PROJECT, Node
 from scripts import ssh
 from scripts.api import api, refusal
+from scripts.console import out
 from scripts.containers import SERVER, Container
 from scripts.findings import Facts, Finding, Level, judge
 from scripts.nodes import Connections, connected
@@ -139,6 +139,11 @@ def _drift(stack: Stack, facts: Sequence[Facts], known: Mapping[str, str]) -> It
             for name in docker_names(stack.settings, node)
             if name in known and (fault := _differs(known[name], there.get(name)))
         ]
+        restarted = [each for each in found.containers if each.restarts and each.state == "running"]
+        for each in restarted:
+            words = f"{each.name} was {each.restarted}, and runs"
+            remedy = f"`spark-vllm logs {each.name}` shows the first error."
+            yield Finding(node.name, "containers", Level.WARNING, words, remedy)
         if strangers:
             words = f"of this stack, and unknown to its state: {', '.join(strangers)}"
             remedy = f"spark-vllm recover --stack {stack.name}"
@@ -146,7 +151,7 @@ def _drift(stack: Stack, facts: Sequence[Facts], known: Mapping[str, str]) -> It
         if faults:
             remedy = f"`spark-vllm logs` says why; then: pulumi up --refresh --stack {stack.name}"
             yield Finding(node.name, "containers", Level.PROBLEM, "; ".join(faults), remedy)
-        elif there and not strangers:
+        elif there and not strangers and not restarted:
             words = f"as the state has them: {', '.join(sorted(there))}"
             yield Finding(node.name, "containers", Level.OK, words)
 
@@ -157,9 +162,7 @@ def _differs(known: str, there: Container | None) -> str:
         return "is in the state, and gone from the node"
     if there.id != known:
         return "is another container than the state's"
-    if there.state != "running":
-        return f"is {there.words}"
-    return f"was restarted {there.restarts} times" if there.restarts else ""
+    return "" if there.state == "running" else f"is {there.words}"
 
 
 async def _api(stack: Stack, head: asyncssh.SSHClientConnection | ssh.UnreachableError) -> list[Finding]:
@@ -209,7 +212,7 @@ def _guarded(answer: httpx.Response) -> Finding:
 
 
 def _print(stack: Stack, shown: Sequence[Finding], all_of_them: Sequence[Finding]) -> None:
-    console = Console(highlight=False)
+    console = out(tables=True)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     for name in (*(node.name for node in stack.settings.nodes), ""):
         for each in (each for each in shown if each.node == name):

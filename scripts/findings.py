@@ -329,7 +329,7 @@ def _memlock(settings: Settings, _facts: Sequence[Facts]) -> Iterator[Finding]:
 
 
 def _same_content(_settings: Settings, facts: Sequence[Facts]) -> Iterator[Finding]:
-    if any(each.values.get("docker_fault") for each in facts):
+    if not facts or any(each.values.get("docker_fault") for each in facts):
         return
     lacking = [each.node for each in facts if not each.values.get("image_there")]
     identities = {each.values.get("image") for each in facts}

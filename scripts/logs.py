@@ -12,10 +12,10 @@ from typing import Annotated
 
 import asyncssh
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from scripts import ssh
+from scripts.console import err, out
 from scripts.containers import Container, ours
 from scripts.nodes import connected
 from scripts.stack import DEFAULT, AsJson, ConfigFile, Stack, StackError, StackName, load
@@ -60,8 +60,15 @@ class Source:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended badly, or has been started again because of that."""
+        """Whether it ended badly, or did and was started again."""
         return self.container.state != "running" or self.container.restarts > 0
+
+    @property
+    def fate(self) -> str:
+        """What became of it."""
+        if self.container.state != "running":
+            return f"has failed ({self.container.words})"
+        return f"had failed, and runs again ({self.container.words})"
 
 
 def logs(  # noqa: PLR0913 - a command's options
@@ -98,7 +105,7 @@ class Printer:
 
     def __init__(self, *, as_json: bool) -> None:
         """Write to standard output."""
-        self._console = Console(highlight=False, soft_wrap=True)
+        self._console = out()
         self._json = as_json
         self._colours: dict[str, str] = {}
 
@@ -113,15 +120,17 @@ class Printer:
             Text.from_ansi(line.text),
         )
 
-    def first_error(self, label: str, words: str) -> None:
+    def first_error(self, source: Source, words: str) -> None:
         """Write what was most likely the cause."""
         if not self._json:
-            self._console.print(Text(f"\n{label} has failed. The first error of its log:", style="bold red"))
-            self._console.print(Text(words))
+            self._console.print(
+                Text(f"\n{source.label} {source.fate}. The first error of its log:", style="bold")
+            )
+            self._console.print(Text(words.strip() or "none that can be told from the rest", style="red"))
 
     def fault(self, words: str) -> None:
         """Write what is missing here, beside the log itself."""
-        Console(stderr=True, highlight=False, soft_wrap=True).print(Text(f"warning: {words}", style="yellow"))
+        err().print(Text(f"warning: {words}", style="yellow"))
 
 
 async def _show(
@@ -145,7 +154,7 @@ async def _show(
             await _follow(stack, links, names, last, printer)
         for source in sources:
             if source.failed:
-                printer.first_error(source.label, await _first_error(links[source.node], source))
+                printer.first_error(source, await _first_error(links[source.node], source))
 
 
 async def _sources(stack: Stack, links: Links, names: Sequence[str]) -> list[Source]:

@@ -14,9 +14,9 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
+from scripts.console import out
 from scripts.containers import SERVER
 from scripts.pulumi import PulumiError, pulumi
 from scripts.sizes import Download, sizes
@@ -112,12 +112,12 @@ def plan(
     elif markdown:
         print(as_markdown(found))
     else:
-        Console(highlight=False, soft_wrap=True).print(as_text(found))
+        out().print(as_text(found))
 
 
 def _preview(stack: str, file: Any) -> dict[str, Any]:  # noqa: ANN401
     try:
-        out = pulumi("preview", "--json", "--stack", stack, "--config-file", str(file))
+        out = pulumi("preview", "--json", "--show-sames", "--stack", stack, "--config-file", str(file))
     except PulumiError as error:
         faults = _faults(error.output)
         raise PulumiError("\n".join(faults)) from None if faults else error

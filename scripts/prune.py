@@ -10,12 +10,12 @@ from typing import Annotated
 
 import asyncssh
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from components.container import cache_volume
 from components.settings import HubModel
 from scripts import ssh
+from scripts.console import err, out
 from scripts.nodes import connected
 from scripts.sizes import GB
 from scripts.stack import DEFAULT, AsJson, ConfigFile, Stack, StackName, load
@@ -43,17 +43,15 @@ def prune(
     model.root. What the stack's settings name stays, and what any container on the node uses. With --json it
     is only shown.
     """
-    asyncio.run(
-        _prune(load(stack, config_file), Console(highlight=False, soft_wrap=True), yes=yes, as_json=as_json)
-    )
+    asyncio.run(_prune(load(stack, config_file), yes=yes, as_json=as_json))
 
 
-async def _prune(stack: Stack, console: Console, *, yes: bool, as_json: bool) -> None:
+async def _prune(stack: Stack, *, yes: bool, as_json: bool) -> None:
     async with connected(stack.settings.nodes) as links:
         reached: dict[str, asyncssh.SSHClientConnection] = {}
         for name, link in links.items():
             if isinstance(link, ssh.UnreachableError):
-                Console(stderr=True, highlight=False, soft_wrap=True).print(f"[yellow]warning:[/] {link}")
+                err().print(f"[yellow]warning:[/] {link}")
             else:
                 reached[name] = link
         looks = await asyncio.gather(*(_look(stack, name, link) for name, link in reached.items()))
@@ -62,13 +60,13 @@ async def _prune(stack: Stack, console: Console, *, yes: bool, as_json: bool) ->
             print(json.dumps([asdict(each) for each in found], indent=2))
             return
         if not found:
-            console.print("Nothing: all that is kept is in use.")
+            out().print("Nothing: all that is kept is in use.")
             return
-        console.print(_table(found))
+        out().print(_table(found))
         if not yes:
             typer.confirm("Remove them? What is wanted again is fetched or made again.", abort=True)
         await _remove(stack, reached, found)
-        console.print(f"{sum(each.bytes for each in found) / GB:.2f} GB freed")
+        out().print(f"{sum(each.bytes for each in found) / GB:.2f} GB freed")
 
 
 async def _look(stack: Stack, node: str, link: asyncssh.SSHClientConnection) -> list[Leftover]:

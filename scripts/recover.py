@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from scripts.console import err
 from scripts.containers import ours, remove
 from scripts.nodes import connected, must
 from scripts.pulumi import pulumi
@@ -28,7 +29,7 @@ def recover(
     yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
 ) -> None:
     """Release the lock of a killed pulumi, and remove containers of the stack that no state knows."""
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console = err()
     deployment = load(stack, config_file)
     pulumi("cancel", "--yes", "--stack", stack)
     state = json.loads(pulumi("stack", "export", "--stack", stack))

@@ -13,7 +13,7 @@ import asyncssh
 import httpx
 import typer
 from prometheus_client.parser import text_string_to_metric_families
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -22,6 +22,7 @@ from components.commandline import ray_address, ray_members
 from components.settings import PROJECT, Executor, Node
 from scripts import containers, ssh
 from scripts.api import api, refusal
+from scripts.console import out
 from scripts.containers import SERVER, Container
 from scripts.nodes import Connections, connected
 from scripts.stack import DEFAULT, AsJson, ConfigFile, Stack, StackName, load
@@ -157,7 +158,7 @@ def status(
     if as_json:
         print(json.dumps({"healthy": found.healthy, **asdict(found)}, indent=2))
     elif watch is None:
-        Console(highlight=False).print(screen(found))
+        out(tables=True).print(screen(found))
     if not found.healthy:
         raise typer.Exit(1)
 
@@ -169,7 +170,7 @@ async def _once(stack: Stack, patience: float) -> Status:
 
 async def _watch(stack: Stack, seconds: float, patience: float) -> Status:
     outputs, last, found = stack.outputs(), None, None
-    with Live(console=Console(highlight=False), auto_refresh=False, screen=False) as live:
+    with Live(console=out(tables=True), auto_refresh=False, screen=False) as live:
         try:
             while True:
                 # connected anew each time: a node may have been restarted

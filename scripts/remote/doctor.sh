@@ -26,11 +26,9 @@ docker_facts() {
 
 # containers of others that hold the GPU
 strangers() {
-  local ours
-  ours=$(docker ps -q --no-trunc --filter "label=spark-vllm.project=$PROJECT" --filter "label=spark-vllm.stack=$STACK")
-  docker ps -q --no-trunc | grep -vxF -e none -e "$ours" |
-    xargs -r docker inspect --format '{{slice .Name 1}} {{.HostConfig.Runtime}} {{json .HostConfig.DeviceRequests}}' |
-    awk '$2 == "nvidia" || $3 ~ /gpu/ {print "gpu_stranger=" $1}'
+  docker ps -q --no-trunc |
+    xargs -r docker inspect --format '{{slice .Name 1}} {{index .Config.Labels "spark-vllm.project"}}/{{index .Config.Labels "spark-vllm.stack"}} {{.HostConfig.Runtime}} {{json .HostConfig.DeviceRequests}}' |
+    awk -v ours="$PROJECT/$STACK" '$2 != ours && ($3 == "nvidia" || $4 ~ /gpu/) {print "gpu_stranger=" $1}'
 }
 
 listeners() {

@@ -40,6 +40,8 @@ CREDENTIALS = pytest.mark.row(
     "no container; the steps that use them show as updated, and run nothing",
 )
 DEAD_WORKER = pytest.mark.row("a worker's container died (`up --refresh`)", "that worker, vllm")
+TURNS = 5
+"""How often in a row the order of what restarts is looked at: it must not be a matter of luck."""
 _counter = itertools.count(1)
 
 
@@ -110,7 +112,7 @@ def restarts(
     expected: Waves,
     *,
     refresh: bool = False,
-    preview: bool = True,
+    previews: bool = True,
 ) -> Run:
     """Change something and bring the stack up: exactly what is expected is replaced, and preview said so.
 
@@ -119,7 +121,7 @@ def restarts(
         change: Of its file, a secret or a node.
         expected: What happens to containers.
         refresh: Whether the nodes are looked at, as drift needs it.
-        preview: Whether a preview is asked beforehand.
+        previews: Whether one is asked beforehand, and another afterwards, which must show no change.
 
     Returns:
         What `up` did.
@@ -128,7 +130,7 @@ def restarts(
     before = containers(deployment)
     _settled.pop(deployment.config_file, None)
     change(deployment)
-    previewed = replaced(deployment.must("preview", *options)) if preview else None
+    previewed = replaced(deployment.must("preview", *options)) if previews else None
     run = deployment.must("up", *options)
     steps = replaced(run)
     assert_waves(steps, expected)
@@ -140,8 +142,8 @@ def restarts(
     assert {name: after.get(name) for name in kept} == {name: before[name] for name in kept}
     assert {logical(name) for name in after if name not in kept} == created
     assert not {facts for name, facts in after.items() if name not in kept} & set(before.values())
-    again = deployment.pulumi("preview", "--expect-no-changes", *options)
-    assert again.status == 0, again.output
+    if previews:
+        settled(deployment, *options)
     _settled[deployment.config_file] = (deployment.config_file.read_text(), after)
     return run
 
@@ -164,7 +166,8 @@ def each_restarts(
         for change in changes.values():
             change(deployment)
 
-    restarts(deployment, all_of_them, expected, preview=False)
+    restarts(deployment, all_of_them, expected, previews=False)
+    settled(deployment)
 
 
 def foreseen(deployment: Deployment, change: Callable[[Deployment], None]) -> list[str]:
@@ -239,10 +242,15 @@ def position(run: Run, name: str, *ops: str) -> int:
     )
 
 
+def settled(deployment: Deployment, *options: str) -> None:
+    """Assert that another `up` would change nothing."""
+    run = deployment.pulumi("preview", "--expect-no-changes", *options)
+    assert run.status == 0, run.output
+
+
 def unchanged(deployment: Deployment) -> None:
     """Assert that neither the program nor the nodes differ from the state."""
-    run = deployment.pulumi("preview", "--refresh", "--expect-no-changes")
-    assert run.status == 0, run.output
+    settled(deployment, "--refresh")
     _settled[deployment.config_file] = _look(deployment)
 
 

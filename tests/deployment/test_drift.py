@@ -8,7 +8,9 @@ from lab.deployment import Deployment
 from tests.deployment.stack import (
     ALL_OF_RAY,
     DEAD_WORKER,
+    TURNS,
     VLLM,
+    WORKER_AND_VLLM,
     Waves,
     ask,
     containers,
@@ -35,6 +37,20 @@ def test_what_died_is_replaced_with_what_stands_on_it(
 ) -> None:
     run = restarts(deployed, killed("head", name), expected, refresh=True)
     assert {event.op for event in run.events if event.name == "check-engine"} <= {"same", "refresh"}
+    assert ask(deployed).status_code == 200
+
+
+@DEAD_WORKER
+def test_a_dead_worker_is_replaced_with_what_stands_on_it_each_time(deployed: Deployment) -> None:
+    for turn in range(TURNS):
+        run = restarts(
+            deployed,
+            killed("worker", "ray-worker"),
+            WORKER_AND_VLLM,
+            refresh=True,
+            previews=turn in (0, TURNS - 1),
+        )
+        assert {event.op for event in run.events if event.name == "check-engine"} <= {"same", "refresh"}
     assert ask(deployed).status_code == 200
 
 

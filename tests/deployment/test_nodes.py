@@ -29,6 +29,7 @@ from tests.deployment.stack import (
     replaced,
     restarts,
     settle,
+    settled,
     stack_on,
     unchanged,
 )
@@ -182,7 +183,8 @@ def test_under_mp_who_joins_or_leaves_restarts_all_ranks(trio: Deployment) -> No
     at(trio, "head", "worker")
     # The new one waits for the others, so it may come while they serve still.
     waves: Waves = [{"create worker2", "delete vllm", "delete worker", "create worker"}, "create vllm"]
-    restarts(trio, nodes(trio, "head", "worker", "worker2"), waves, preview=False)
+    restarts(trio, nodes(trio, "head", "worker", "worker2"), waves, previews=False)
+    settled(trio)
     assert ask(trio).status_code == 200
     leaves = foreseen(trio, nodes(trio, "head", "worker"))
     assert set(leaves) == {*WORKER_AND_VLLM, "delete worker2"}

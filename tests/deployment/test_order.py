@@ -9,9 +9,9 @@ import pytest
 from lab.deployment import Deployment
 from tests.deployment.stack import (
     ALL_OF_RAY,
-    DEAD_WORKER,
     HEAD,
     SERVER,
+    TURNS,
     VLLM,
     WORKER,
     WORKER_AND_VLLM,
@@ -20,14 +20,11 @@ from tests.deployment.stack import (
     another_flag,
     ask,
     by,
-    killed,
     restarts,
     unchanged,
 )
 
 pytestmark = pytest.mark.lab
-
-TURNS = 5
 
 ROWS = [
     pytest.param(by(another_flag), VLLM, id="a vLLM flag", marks=SERVER),
@@ -41,16 +38,6 @@ def test_a_change_replaces_the_same_in_the_same_order_each_time(
     deployed: Deployment, change: Callable[[Deployment], None], expected: Waves
 ) -> None:
     for turn in range(TURNS):
-        restarts(deployed, change, expected, preview=turn == 0)
+        restarts(deployed, change, expected, previews=turn in (0, TURNS - 1))
     assert ask(deployed).status_code == 200
     unchanged(deployed)
-
-
-@DEAD_WORKER
-def test_a_dead_worker_is_replaced_with_what_stands_on_it_each_time(deployed: Deployment) -> None:
-    for turn in range(TURNS):
-        run = restarts(
-            deployed, killed("worker", "ray-worker"), WORKER_AND_VLLM, refresh=True, preview=turn == 0
-        )
-        assert {event.op for event in run.events if event.name == "check-engine"} <= {"same", "refresh"}
-    assert ask(deployed).status_code == 200
