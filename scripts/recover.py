@@ -7,13 +7,17 @@ knows: their names are taken, so the next `up` could not make its own.
 from __future__ import annotations
 
 import asyncio
+import glob
 import json
+from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from components.settings import PROJECT
 from scripts.console import err
 from scripts.containers import ours, remove
 from scripts.nodes import connected, must
@@ -31,6 +35,7 @@ def recover(
     """Release the lock of a killed pulumi, and remove containers of the stack that no state knows."""
     console = err()
     deployment = load(stack, config_file)
+    _mend_files(stack)
     pulumi("cancel", "--yes", "--stack", stack)
     state = json.loads(pulumi("stack", "export", "--stack", stack))
     asyncio.run(_clean(deployment, _known(state["deployment"]), console, yes=yes))
@@ -38,6 +43,21 @@ def recover(
     if state["deployment"].pop("pending_operations", None):
         pulumi("stack", "import", "--stack", stack, stdin=json.dumps(state))
     console.print(f"Now: pulumi up --refresh --stack {stack}")
+
+
+def _mend_files(stack: str) -> None:
+    """Take away what a killed pulumi may leave of a state in files: descriptions without content.
+
+    The state itself is put in place whole; the file beside it is not, and every later command ends with
+    "failed to load checkpoint: EOF". Without it the state is read as well.
+    """
+    where = urlsplit(json.loads(pulumi("whoami", "--json", "--verbose")).get("url", ""))
+    if where.scheme != "file":
+        return
+    folder = Path(where.netloc + where.path).expanduser() / ".pulumi" / "stacks" / PROJECT
+    for description in folder.glob(f"{glob.escape(stack)}.json*.attrs"):
+        if not description.stat().st_size:
+            description.unlink()
 
 
 def _known(deployment: dict[str, Any]) -> set[str]:

@@ -91,6 +91,17 @@ def test_a_first_deployment_that_was_killed_is_brought_to_its_end(pair: Deployme
     repaired(pair)
 
 
+def test_a_state_whose_description_a_killed_pulumi_left_empty_is_mended(deployed: Deployment) -> None:
+    before = containers(deployed)
+    (description,) = deployed.scratch.glob(f".pulumi/stacks/*/{deployed.stack}.json.attrs")
+    description.write_bytes(b"")
+    refused = deployed.pulumi("stack", "export", f"--stack={deployed.stack}")
+    assert "failed to load checkpoint" in refused.output
+
+    repaired(deployed)
+    assert containers(deployed) == before
+
+
 def test_containers_of_a_lost_state_are_found_and_removed(deployed: Deployment) -> None:
     kept = deployed.must("stack", "export", f"--stack={deployed.stack}").output
     state = json.loads(kept)
