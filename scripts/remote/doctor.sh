@@ -14,7 +14,7 @@ docker_facts() {
   fi
   emit docker "$server"
   emit image_store "$(docker info --format '{{.Driver}}{{range .DriverStatus}} {{index . 0}}={{index . 1}}{{end}}' | tr -s ' ' | cut -c1-200)"
-  if docker info --format '{{json .Runtimes}}' | grep -q '"nvidia' || command -v nvidia-container-runtime-hook >/dev/null ||
+  if docker info --format '{{json .Runtimes}}' | holds '"nvidia' || command -v nvidia-container-runtime-hook >/dev/null ||
     command -v nvidia-container-runtime >/dev/null; then
     emit runtime nvidia
   fi
@@ -66,7 +66,7 @@ main() {
   if sudo -n /usr/bin/bash -c true 2>/dev/null; then emit sudo yes; fi
   emit ntp "$(timedatectl show --property=NTPSynchronized --value 2>/dev/null || true)"
   if command -v nvidia-smi >/dev/null; then
-    emit driver "$(timeout 20 nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1 || true)"
+    emit driver "$(timeout 20 nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | sed -n 1p || true)"
   fi
   emit memory_total_kib "$(memory MemTotal)"
   emit memory_available_kib "$(memory MemAvailable)"

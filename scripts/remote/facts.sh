@@ -13,7 +13,7 @@ main() {
     grep -q ACTIVE "$device/ports/1/state" || continue
     for interface in "$device"/device/net/*; do
       interface=${interface##*/}
-      address=$(ip -4 -o addr show dev "$interface" scope global | awk '{print $4; exit}')
+      address=$(ip -4 -o addr show dev "$interface" scope global | awk 'NR == 1 {print $4}')
       emit rail "$interface ${address:-none} ${device##*/} $(<"/sys/class/net/$interface/mtu")"
     done
   done

@@ -21,7 +21,7 @@ pull() {
 }
 
 main() {
-  if docker image inspect --format '{{json .RepoDigests}}' "$TAG" 2>/dev/null | grep -qF "$DIGEST"; then
+  if docker image inspect --format '{{json .RepoDigests}}' "$TAG" 2>/dev/null | holds -F "$DIGEST"; then
     say "$NODE: $TAG is there"
   else
     docker image inspect "$REF" >/dev/null 2>&1 || pull

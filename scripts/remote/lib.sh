@@ -11,6 +11,10 @@ fail() {
 }
 emit() { printf '%s=%s\n' "$1" "$2"; }
 
+# holds GREP-ARGUMENTS...: grep -q that reads to the end. A writer whose reader has left counts as failed here
+# (pipefail), so that what was found would pass for absent.
+holds() { [[ $(grep -c "$@") -gt 0 ]]; }
+
 # every SECONDS WORDS...: says the words, but not more often than that
 every() {
   local interval=$1

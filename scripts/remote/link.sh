@@ -12,7 +12,7 @@ check_rail() {
   # first: without a carrier the address is gone too
   [[ $(<"$net/operstate") == up ]] ||
     fail "$NODE: $interface is $(<"$net/operstate"): is the cable in, on both ends?"
-  ip -4 -o addr show dev "$interface" | grep -qF " $address " ||
+  ip -4 -o addr show dev "$interface" | holds -F " $address " ||
     fail "$NODE: $interface does not have $address; it has: $(ip -4 -br addr show dev "$interface" | tr -s ' ')."
   [[ $(<"$net/mtu") == "$MTU" ]] ||
     fail "$NODE: $interface has MTU $(<"$net/mtu"), and network.mtu is $MTU."
@@ -40,7 +40,7 @@ check_device() {
 # packets for a rail must have no choice
 check_routes() {
   local interface=$1 subnet=$2 other
-  other=$(ip -4 route show root "$subnet" | grep -vwF "dev $interface" | head -n 1 || true)
+  other=$(ip -4 route show root "$subnet" | grep -vwF "dev $interface" | sed -n 1p || true)
   [[ -z $other ]] ||
     fail "$NODE: $subnet is the subnet of $interface, and there is a second route to it: ${other% }. Remove that one, or give the rail another subnet."
 }

@@ -26,7 +26,7 @@ repair() {
   local server file
   server=$(served_from "$DIRECTORY")
   [[ -z $server ]] ||
-    fail "$NODE: $(cut -d' ' -f4- "$work/wanted" | cat - "$work/extras" | head -n 1) in $DIRECTORY is not as the hub has it, and $server serves from there; nothing was changed. Stop it (docker stop $server), then: pulumi up --refresh --replace '**::model-*'."
+    fail "$NODE: $(cut -d' ' -f4- "$work/wanted" | cat - "$work/extras" | sed -n 1p) in $DIRECTORY is not as the hub has it, and $server serves from there; nothing was changed. Stop it (docker stop $server), then: pulumi up --refresh --replace '**::model-*'."
   need_room "$NODE" "$DIRECTORY" "$(bytes_of <"$work/wanted")" "$(free_bytes "$DIRECTORY")"
   while IFS= read -r file; do
     say "$NODE: removing $file, which the revision does not have"
@@ -35,7 +35,7 @@ repair() {
   hub get <"$work/wanted" || fail "$NODE: $REPO did not arrive whole; what serves goes on serving. Run it again: it goes on from there."
   cut -d' ' -f2- "$work/wanted" | wanted "$DIRECTORY" >"$work/still"
   [[ ! -s $work/still ]] ||
-    fail "$NODE: $(cut -d' ' -f4- "$work/still" | head -n 1) of $REPO arrived with another content than the hub announces; run it again, and mind this node's disk and memory if it happens twice."
+    fail "$NODE: $(cut -d' ' -f4- "$work/still" | sed -n 1p) of $REPO arrived with another content than the hub announces; run it again, and mind this node's disk and memory if it happens twice."
 }
 
 # By its id: a later run's container may have the same name.

@@ -25,7 +25,7 @@ change() {
   server=$(served_from "$DIRECTORY")
   [[ -n $server ]] || server=$(sed -n 's/^served //p' "$work/answer")
   [[ -z $server ]] ||
-    fail "$PEER: $(cut -d' ' -f4- "$work/wanted" | cat - "$work/extras" | head -n 1) in $DIRECTORY is not as on $NODE, and $server serves from there; nothing was changed. Stop it (docker stop $server), then: pulumi up --refresh --replace '**::model-*'."
+    fail "$PEER: $(cut -d' ' -f4- "$work/wanted" | cat - "$work/extras" | sed -n 1p) in $DIRECTORY is not as on $NODE, and $server serves from there; nothing was changed. Stop it (docker stop $server), then: pulumi up --refresh --replace '**::model-*'."
   bytes=$(bytes_of <"$work/wanted")
   need_room "$PEER" "$DIRECTORY" "$bytes" "$(sed -n 's/^free //p' "$work/answer")"
   [[ -s $work/wanted ]] || return 0
@@ -35,7 +35,7 @@ change() {
   cut -d' ' -f2- "$work/wanted" >"$work/sent"
   ask "$work/sent"
   [[ ! -s $work/wanted ]] ||
-    fail "$PEER: $(cut -d' ' -f4- "$work/wanted" | head -n 1) arrived with another content than $NODE sent; run it again, and mind that node's disk and memory if it happens twice."
+    fail "$PEER: $(cut -d' ' -f4- "$work/wanted" | sed -n 1p) arrived with another content than $NODE sent; run it again, and mind that node's disk and memory if it happens twice."
 }
 
 main() {

@@ -79,7 +79,7 @@ subjects() {
     [[ -n $exact ]] || echo "other $id"
   done <<<"$found"
   while read -r rail; do
-    ! sed 's/#.*//' "$1" | grep -qwF -- "$rail" || echo "rail $rail"
+    ! sed 's/#.*//' "$1" | holds -wF -- "$rail" || echo "rail $rail"
   done < <(rail_names)
 }
 
@@ -88,7 +88,7 @@ renderer_of() {
   local global
   if nm_manages "$1"; then
     echo NetworkManager
-  elif networkctl list --no-legend "$1" 2>/dev/null | grep -qv unmanaged; then
+  elif networkctl list --no-legend "$1" 2>/dev/null | holds -v unmanaged; then
     echo networkd
   else
     global=$(netplan get renderer 2>/dev/null) || global=null
@@ -98,12 +98,12 @@ renderer_of() {
 
 nm_manages() {
   systemctl -q is-active NetworkManager 2>/dev/null &&
-    nmcli -t -f DEVICE,STATE device 2>/dev/null | grep -F "$1:" | grep -qvE 'unmanaged|externally'
+    nmcli -t -f DEVICE,STATE device 2>/dev/null | grep -F "$1:" | holds -vE 'unmanaged|externally'
 }
 
 # whether netplan's files already say of a rail what is wanted, whoever wrote them
 configured() {
-  netplan get "ethernets.$1.addresses" 2>/dev/null | grep -qxF -- "- \"$(address_of "$1")\"" &&
+  netplan get "ethernets.$1.addresses" 2>/dev/null | holds -xF -- "- \"$(address_of "$1")\"" &&
     [[ $(netplan get "ethernets.$1.mtu" 2>/dev/null) == "$MTU" ]]
 }
 
@@ -170,7 +170,7 @@ content() {
 
 # way_in INTERFACE: the link-local address that carries this SSH; NetworkManager's and the kernel's differ
 way_in() {
-  if [[ $VIA == fe80:* ]] && ip -6 -o addr show dev "$1" | grep -qF " $VIA/64 "; then
+  if [[ $VIA == fe80:* ]] && ip -6 -o addr show dev "$1" | holds -F " $VIA/64 "; then
     printf ', "%s/64"' "$VIA"
   fi
 }

@@ -9,7 +9,7 @@ UNIT=spark-vllm-network-$STACK
 HEARD_SECONDS=${HEARD_SECONDS:-15}
 
 mtu_of() { echo "$(<"/sys/class/net/$1/mtu")"; }
-has_address() { ip -4 -o addr show dev "$1" | grep -qF " $2 "; }
+has_address() { ip -4 -o addr show dev "$1" | holds -F " $2 "; }
 addresses_of() { ip -4 -o addr show dev "$1" | awk '{print $4}' | paste -sd' '; }
 
 # wrong: the rails whose address or MTU is not as set, one a line
@@ -28,10 +28,10 @@ rail() { awk -v interface="$1" -v column="$2" '$1 == interface {print $column}' 
 # persistent INTERFACE ADDRESS: false only where it can be seen without root that a reboot loses it
 persistent() {
   local interface=$1 address=$2 file profile
-  ! ip -4 -o addr show dev "$interface" | grep -F " $address " | grep -qw dynamic || return 1
+  ! ip -4 -o addr show dev "$interface" | grep -F " $address " | holds -w dynamic || return 1
   profile=$(nmcli -g GENERAL.CON-UUID device show "$interface" 2>/dev/null) || profile=
   if [[ -n $profile ]]; then
-    nmcli -g ipv4.addresses connection show "$profile" 2>/dev/null | grep -qF "$address"
+    nmcli -g ipv4.addresses connection show "$profile" 2>/dev/null | holds -F "$address"
     return
   fi
   for file in /etc/systemd/network/*.network /run/systemd/network/*.network; do
@@ -63,14 +63,14 @@ refuse_what_cuts() {
       fail "$NODE: SSH comes in by $server on $interface, so giving that interface $have would cut it. Let ssh.host of $NODE be $(other_ways "$interface"), and \`up\` again; the new address can be ssh.host afterwards."
     fi
     for peer in $STRANDED; do
-      if ip -4 -o route get "$peer" 2>/dev/null | grep -qF " dev $interface "; then
+      if ip -4 -o route get "$peer" 2>/dev/null | holds -F " dev $interface "; then
         fail "$NODE: a worker is reached by $peer over $interface, so giving that interface $have would cut it off. Let that worker's ssh.host be its link-local address (fe80::...%$interface; docs/network.md says how to find it), and \`up\` again."
       fi
     done
   done <<<"$1"
 }
 
-has_address_of() { ip -o addr show dev "$1" | grep -qF " $2/"; }
+has_address_of() { ip -o addr show dev "$1" | holds -F " $2/"; }
 
 # the addresses that a change of an interface leaves alone
 other_ways() {
@@ -80,7 +80,7 @@ other_ways() {
     if [[ $interface != "$1" && ${address%/*} != "$(way_in)" ]] && has_address "$interface" "$address"; then
       ways+="${address%/*} or "
     fi
-    local_address=$(ip -6 -o addr show dev "$interface" scope link | awk '{sub(/\/.*/, "", $4); print $4; exit}')
+    local_address=$(ip -6 -o addr show dev "$interface" scope link | awk 'NR == 1 {sub(/\/.*/, "", $4); print $4}')
     if [[ $interface == "$1" && -n $local_address && $hop != - ]]; then
       ways+="$local_address%$hop or "
     fi
@@ -108,7 +108,7 @@ heard() {
   for ((SECONDS = 0; SECONDS < HEARD_SECONDS; )); do
     say "$NODE: changed; is this heard?"
     sleep 1
-    queue=$(ss -Htn "sport = :$our_port and dport = :$their_port" | awk '{print $3; exit}')
+    queue=$(ss -Htn "sport = :$our_port and dport = :$their_port" | awk 'NR == 1 {print $3}')
     [[ $queue != 0 ]] || return 0
   done
   return 1

@@ -15,7 +15,7 @@ main() {
       fail "$NODE: $device is missing, so NCCL would fall back to TCP; load the driver, or take it out of container.devices."
   done <<<"$DEVICES"
   if [[ $GPUS == all ]]; then
-    docker info --format '{{json .Runtimes}}' | grep -q '"nvidia' || command -v nvidia-container-runtime-hook >/dev/null ||
+    docker info --format '{{json .Runtimes}}' | holds '"nvidia' || command -v nvidia-container-runtime-hook >/dev/null ||
       command -v nvidia-container-runtime >/dev/null ||
       fail "$NODE: Docker has no NVIDIA runtime, so --gpus would fail; install nvidia-container-toolkit."
   fi
@@ -25,7 +25,7 @@ main() {
   emit memory_total_kib "$(awk '/^MemTotal:/ {print $2}' /proc/meminfo)"
   emit memory_available_kib "$(awk '/^MemAvailable:/ {print $2}' /proc/meminfo)"
   if command -v nvidia-smi >/dev/null; then
-    emit driver "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)"
+    emit driver "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | sed -n 1p)"
   fi
 }
 

@@ -26,7 +26,7 @@ volumes() {
 # what Docker says of a volume is rounded, as 1.5GB
 volume_bytes() {
   docker system df -v --format '{{range .Volumes}}{{println .Name .Size}}{{end}}' |
-    awk -v name="$1" '$1 == name {print $2; exit}' | sed 's/B$//; s/k/K/' | numfmt --from=si 2>/dev/null || echo 0
+    awk -v name="$1" '$1 == name {print $2}' | sed 's/B$//; s/k/K/' | numfmt --from=si 2>/dev/null || echo 0
 }
 
 models() {

@@ -17,7 +17,7 @@ has_failed() {
   if [[ -n $HEALTH ]]; then
     (($1 > 0))
   else
-    docker logs --since "$began" "$CONTAINER" 2>&1 | grep -qE '^spark-vllm: (lost |.* ended with status)'
+    docker logs --since "$began" "$CONTAINER" 2>&1 | holds -E '^spark-vllm: (lost |.* ended with status)'
   fi
 }
 

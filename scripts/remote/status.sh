@@ -10,7 +10,7 @@ rail() {
     emit rail "$interface missing 0 0 none"
     return
   fi
-  address=$(ip -4 -o addr show dev "$interface" scope global | awk '{print $4; exit}')
+  address=$(ip -4 -o addr show dev "$interface" scope global | awk 'NR == 1 {print $4}')
   # an interface without a link has no speed to read
   emit rail "$interface $(<"$net/operstate") $(<"$net/mtu") $(cat "$net/speed" 2>/dev/null || echo 0) ${address:-none}"
 }

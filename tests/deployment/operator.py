@@ -12,7 +12,9 @@ from lab.deployment import ROOT, Deployment
 def command(
     deployment: Deployment, name: str, *argv: str, status: int = 0
 ) -> subprocess.CompletedProcess[str]:
-    """Run `spark-vllm NAME` on a stack, and assert its exit status."""
+    """Run `spark-vllm NAME` on a stack, as wide as a pipe is, and assert its exit status."""
+    environment = deployment.process_environment()
+    environment.pop("COLUMNS", None)
     done = subprocess.run(
         [
             str(ROOT / "bin" / "spark-vllm"),
@@ -21,7 +23,7 @@ def command(
             f"--config-file={deployment.config_file}",
             *argv,
         ],
-        env=deployment.process_environment(),
+        env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

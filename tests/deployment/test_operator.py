@@ -90,7 +90,9 @@ def test_doctor_finds_nothing_wrong_and_then_what_is(deployed: Deployment) -> No
 
 
 def test_logs_are_merged_labelled_and_in_the_order_of_time(deployed: Deployment) -> None:
-    lines = [line.split(maxsplit=2) for line in command(deployed, "logs").stdout.splitlines() if line]
+    # what failed earlier is told after them, apart
+    merged, _, _ = command(deployed, "logs").stdout.partition("\n\n")
+    lines = [line.split(maxsplit=2) for line in merged.splitlines()]
     assert {label for _, label, *_ in lines} == {"vllm@head", "ray-head", "ray-worker"}
     times = [time for time, *_ in lines]
     assert times == sorted(times)
