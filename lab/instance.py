@@ -19,7 +19,7 @@ from lab.machine import require_machine
 from lab.nodes import READY_SECONDS, Nodes
 from lab.outer import Outer
 from lab.record import Folder, Record, default_name, public_key, records
-from lab.shell import LabError, run, say
+from lab.shell import LabError, output, run, say
 from lab.topology import HUB_PORT, REGISTRY_ADDRESS, REGISTRY_PORT, USER, Nic, Node
 
 if TYPE_CHECKING:
@@ -217,7 +217,8 @@ class Lab:
         Raises:
             LabError: It failed.
         """
-        return self.outer.docker("exec", "-i", self.container(node), *argv, stdin=stdin, timeout=timeout)
+        done = self.outer.enter(self.container(node), *argv, stdin=stdin, timeout=timeout)
+        return output(["root in", node, *argv], done)
 
     def docker(self, node: str, *argv: str, timeout: float = 600) -> str:
         """Run a docker command on the engine inside a node.

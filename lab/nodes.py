@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,14 +81,14 @@ class Nodes:
         """
         addresses = "".join(f' && grep -qF " {nic.address} " <<<"$have"' for nic in node.nics)
         check = f"have=$(ip -o -4 address show){addresses} && systemctl -q is-active ssh && docker version"
-        end = time.monotonic() + seconds
-        while self.outer.attempt("exec", self.container(node.name), "bash", "-c", check).returncode:
-            if time.monotonic() > end:
-                raise LabError(
-                    f"Node {node.name} lacks an address, sshd or Docker after {seconds:.0f} s: look with "
-                    f"python -m lab exec {node.name} journalctl, or python -m lab reboot {node.name}."
-                )
-            time.sleep(0.2)
+        # one process that waits: each that is sent in costs more than the question
+        wait = f"until {{ {check}; }} >/dev/null 2>&1; do sleep 0.2; done"
+        argv = ("timeout", f"{seconds:.0f}", "bash", "-c", wait)
+        if self.outer.attempt("exec", self.container(node.name), *argv).returncode:
+            raise LabError(
+                f"Node {node.name} lacks an address, sshd or Docker after {seconds:.0f} s: look with "
+                f"python -m lab exec {node.name} journalctl, or python -m lab reboot {node.name}."
+            )
 
     def remove(self) -> None:
         """Remove the containers and their volumes."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _INIT = Path(__file__).with_name("outer.sh")
 _START_SECONDS = 60
 _STOP_SECONDS = 30
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
@@ -149,13 +150,31 @@ class Outer:
         Raises:
             LabError: The command failed, or there is no engine.
         """
-        pid = self.pid()
-        if pid is None:
-            raise LabError("The lab is not up: python -m lab up.")
-        enter = ["nsenter", f"--target={pid}", "--pid", "--mount"]
+        enter = self._in()
         if network is not None:
             enter += ["nsenter", f"--net={network}"]
         return run([*enter, *argv], stdin=stdin)
+
+    def _in(self) -> list[str]:
+        """What a command line begins with in the engine's PID and mount namespaces."""
+        pid = self.pid()
+        if pid is None:
+            raise LabError("The lab is not up: python -m lab up.")
+        return ["nsenter", f"--target={pid}", "--pid", "--mount"]
+
+    def enter(
+        self, container: str, *argv: str, stdin: bytes | None = None, timeout: float = 600
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a command as root in a container's namespaces: as `docker exec`, for a fraction of its work.
+
+        Raises:
+            LabError: The container does not run.
+        """
+        pid = self.docker("inspect", "--format={{.State.Pid}}", container)
+        if pid == "0":
+            raise LabError(f"{container} does not run.")
+        into = ["nsenter", f"--target={pid}", "--all", "--wd=/", "env", "-i", "HOME=/root", f"PATH={_PATH}"]
+        return attempt([*self._in(), *into, *argv], stdin=stdin, timeout=timeout)
 
     def has_image(self, tag: str) -> bool:
         """Whether the engine holds that image."""

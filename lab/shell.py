@@ -62,7 +62,15 @@ def run(
     Raises:
         LabError: It failed; the message ends with the last lines it printed.
     """
-    done = attempt(argv, stdin=stdin, env=env, timeout=timeout)
+    return output(argv, attempt(argv, stdin=stdin, env=env, timeout=timeout))
+
+
+def output(argv: Sequence[str], done: subprocess.CompletedProcess[bytes]) -> str:
+    """The stdout of a command that had to succeed, without the last line's end.
+
+    Raises:
+        LabError: It failed; the message ends with the last lines it printed.
+    """
     if done.returncode:
         words = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()[-8:]
         raise LabError(f"Status {done.returncode} from {shlex.join(argv)}:\n" + "\n".join(words))
