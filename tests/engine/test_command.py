@@ -9,6 +9,7 @@ import functools
 import gc
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pulumi
@@ -16,11 +17,10 @@ import pulumi_command as command
 import pytest
 
 from lab.engine.setup import Engine, Kind
-from tests.engine.conftest import Failed, Machines, Stack, make_key
+from tests.engine.conftest import Failed, Machines, Stack, make_key, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
     from pulumi import automation as auto
 
@@ -314,3 +314,14 @@ def test_a_program_of_its_own_runs_without_a_word_about_plugins(engine: Engine, 
     assert sys.prefix in shown
     assert "warning" not in shown
     assert str(engine.home) not in shown
+
+
+def test_a_stand_in_ends_after_an_engine_that_was_killed() -> None:
+    plugin = [sys.executable, "-m", "lab.engine.command", "127.0.0.1:1"]
+    starts = [sys.executable, "-c", f"import subprocess; subprocess.run({plugin})"]
+    with subprocess.Popen(starts, stdout=subprocess.PIPE) as engine:
+        assert engine.stdout
+        assert int(engine.stdout.readline()) > 0
+        (number,) = Path(f"/proc/{engine.pid}/task/{engine.pid}/children").read_text().split()
+        engine.kill()
+    wait_until(lambda: not Path(f"/proc/{number}").exists(), "the plugin lives on")

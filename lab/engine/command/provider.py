@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import secrets
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
@@ -61,6 +62,7 @@ _LOGGED = {
     "stderr": frozenset({"stderr"}),
     "stdoutAndStderr": frozenset({"stdout", "stderr"}),
 }
+_ENGINE_GONE_SECONDS = 2.0
 _GRPC_OPTIONS = [("grpc.max_receive_message_length", 400 * 1024**2)]
 
 _Request = TypeVar("_Request")
@@ -68,18 +70,22 @@ _Response = TypeVar("_Response")
 
 
 async def serve(engine_address: str) -> None:
-    """Serve until the engine ends this process.
+    """Serve until the engine ends this process, or is no more.
 
     Args:
         engine_address: Where the engine listens.
     """
     server = grpc.aio.server(options=_GRPC_OPTIONS)
-    provider_pb2_grpc.add_ResourceProviderServicer_to_server(Provider(engine_address), server)
+    provider = Provider(engine_address)
+    provider_pb2_grpc.add_ResourceProviderServicer_to_server(provider, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     sys.stdout.write(f"{port}\n")
     sys.stdout.flush()
-    await server.wait_for_termination()
+    engine = os.getppid()
+    # an engine that was killed ends nobody; what runs on a node then is not cut off
+    while os.getppid() == engine or provider.calls:
+        await server.wait_for_termination(timeout=_ENGINE_GONE_SECONDS)
 
 
 def _told(
@@ -89,22 +95,30 @@ def _told(
 
     @functools.wraps(method)
     async def answer(self: Provider, request: _Request, context: Context) -> _Response:
+        self.calls += 1
         try:
             return await method(self, request, context)
         except CommandError as error:
             message = str(error)
         except Exception as error:  # noqa: BLE001 - whatever it is
             message = f"The stand-in command plugin failed: {error!r}."
+        finally:
+            self.calls -= 1
         return await context.abort(grpc.StatusCode.UNKNOWN, message)
 
     return answer
 
 
 class Provider(provider_pb2_grpc.ResourceProviderServicer):
-    """Serves remote commands."""
+    """Serves remote commands.
+
+    Attributes:
+        calls: How many requests are worked on.
+    """
 
     def __init__(self, engine_address: str) -> None:
         """Take the address of the engine, which shows what commands print while they run."""
+        self.calls = 0
         self._engine: Any = engine_pb2_grpc.EngineStub(grpc.aio.insecure_channel(engine_address))
 
     @functools.cached_property
