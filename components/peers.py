@@ -36,7 +36,7 @@ class Peers(pulumi.ComponentResource):
             after: what must be done before: the links.
         """
         super().__init__("spark-vllm:index:Peers", "peers")
-        self._key = f"spark-vllm-{pulumi.get_stack()}"
+        self._key = key_name(pulumi.get_stack())
         self._doors: dict[str, pulumi.Resource] = {}
         head, *workers = nodes
         if workers:
@@ -81,6 +81,11 @@ class Peers(pulumi.ComponentResource):
         """The SSH port of a worker as the head sees it: a variable whose change sends nothing again."""
         ssh = worker.settings.ssh
         return {"PEER_PORT": str(ssh.port if ssh.jump else SSH_PORT)}
+
+
+def key_name(stack: str) -> str:
+    """The file of the key on the head, and the mark of the lines that let it in."""
+    return f"spark-vllm-{stack}"
 
 
 def _receiver(worker: Node, settings: Settings) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -74,20 +73,5 @@ async def ours(connection: asyncssh.SSHClientConnection, node: str, stack: str) 
     Raises:
         UnreachableError: Docker does not answer there.
     """
-    return read(await _script(connection, node, stack))
-
-
-async def remove(connection: asyncssh.SSHClientConnection, node: str, stack: str, ids: Sequence[str]) -> None:
-    """Remove containers of a node, whether they run or not.
-
-    Raises:
-        UnreachableError: Docker does not answer there, or could not.
-    """
-    await _script(connection, node, stack, ids)
-
-
-async def _script(
-    connection: asyncssh.SSHClientConnection, node: str, stack: str, ids: Sequence[str] = ()
-) -> str:
-    inputs = {"NODE": node, "PROJECT": PROJECT, "STACK": stack, "IDS": " ".join(ids)}
-    return await ssh.run(connection, "ours.sh", inputs, libraries=["containers.sh"])
+    inputs = {"NODE": node, "PROJECT": PROJECT, "STACK": stack}
+    return read(await ssh.run(connection, "ours.sh", inputs, libraries=["containers.sh"]))

@@ -117,8 +117,14 @@ def test_containers_of_a_lost_state_are_found_and_removed(deployed: Deployment) 
     assert ask(deployed, key=deployed.api_key()).status_code == 200
 
     said = recover(deployed)
-    for name in ("ray-head", "ray-worker", "vllm"):
+    for name in ("ray-head", "ray-worker", "vllm", "spark-vllm-test-worker-tmp", "authorized_keys"):
         assert name in said
     assert containers(deployed) == {}
+    for node in ("head", "worker"):
+        assert "tmp" not in deployed.lab.docker(node, "volume", "ls", "-q")
+        assert "spark-vllm-test" not in deployed.lab.root(
+            node, "bash", "-c", "ls -R /home/*/.ssh; cat /home/*/.ssh/authorized_keys"
+        )
+    assert "is unknown" in recover(deployed)
     deployed.must("up")
     assert ask(deployed).status_code == 200
