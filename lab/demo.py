@@ -58,7 +58,7 @@ def main() -> None:
     message = answer.json()["choices"][0]["message"]
     words = message.get("content") or message.get("reasoning") or message.get("reasoning_content")
     print(f"\nendpoint  {endpoint}\nmodel     tiny (random weights: it speaks, but makes no sense)")
-    print(f"question  {question}\nanswer    {words!r}\ntime      {time.monotonic() - started:.0f} s")
+    print(f"question  {question}\nanswer    {words!r}\ntook      {time.monotonic() - started:.0f} s")
     print(GOING_ON.format(endpoint=endpoint))
 
 

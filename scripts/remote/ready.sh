@@ -35,6 +35,11 @@ drain() {
     --address "$ADDRESS" --expect "$EXPECT" --drain --missing-ok --timeout 20 >/dev/null || true
 }
 
+# the last line of the log, without colours; of a progress bar its last state
+last_word() {
+  docker logs --tail 1 "$CONTAINER" 2>&1 | tr '\r' '\n' | tail -n 1 | sed 's/\x1b\[[0-9;]*m//g; s/^([^)]*) *//' | cut -c1-160 || true
+}
+
 main() {
   local status code restarts seen='' line began started
   began=$(date -u +%Y-%m-%dT%H:%M:%S.%NZ)
@@ -44,15 +49,16 @@ main() {
     ! has_failed "$restarts" || died "has ended and was started again by Docker"
     ! is_ready || break
     ((SECONDS < WAIT)) || died "was not ready within $WAIT s (vllm.readyTimeout)"
-    line=$(docker logs --tail 1 "$CONTAINER" 2>&1 | tr '\r' '\n' | tail -n 1 | cut -c1-160)
+    line=$(last_word)
     if [[ -n $RAY && $line == *', not expected '* ]]; then
       drain
     fi
-    if [[ $line != "$seen" ]]; then
+    # what sounds worse than it is stays in the log; what is fatal ends the wait
+    if [[ $line != "$seen" && -n $line && ! $line =~ (WARN|[Ww]arning) ]]; then
       seen=$line
-      say "${SECONDS}s $line"
+      say "$line"
     else
-      every 15 "${SECONDS}s still loading"
+      every 15 "still loading"
     fi
     sleep 0.5
   done

@@ -65,6 +65,20 @@ def test_a_server_and_a_rank_that_answer_are_ready(place: Path, health: str) -> 
     assert done.stdout.startswith("load_seconds=")
 
 
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("\x1b[36m(RayWorkerProc pid=870)\x1b[0m Loading weights took 3 s", "\nLoading weights took 3 s\n"),
+        ("shard 1 of 2\rshard 2 of 2", "\nshard 2 of 2\n"),
+        ("(EngineCore pid=1) WARNING 12-03 no Triton", "\nstill loading\n"),
+        ("\x1b[36m(RayWorkerProc pid=870)\x1b[0m ", "\nstill loading\n"),
+    ],
+)
+def test_what_it_says_while_it_loads_is_fit_to_read(place: Path, line: str, shown: str) -> None:
+    (place / "log").write_text(f"{line}\n")
+    assert shown in f"\n{wait(place).stderr}"
+
+
 def test_a_server_that_was_started_again_has_failed(place: Path) -> None:
     (place / "state").write_text("running 0 1\n")
     (place / "healthy").touch()
