@@ -193,28 +193,37 @@ async def _read(link: asyncssh.SSHClientConnection, source: Source, options: Seq
 
 
 async def _follow(
-    stack: Stack, links: Links, names: Sequence[str], last: Mapping[str, str], printer: Printer
+    stack: Stack, links: Links, names: Sequence[str], last: dict[str, str], printer: Printer
 ) -> None:
-    """Go on with every container, also those that an `up` makes meanwhile."""
-    followed: set[str] = set()
+    """Go on with every container, also with those that an `up` makes and those that start again meanwhile."""
+    followed: dict[str, asyncio.Task[None]] = {}
     async with asyncio.TaskGroup() as group:
         while True:
             for node, link in links.items():
                 for each in await ours(link, node, stack.name):
-                    if each.id not in followed and (not names or {node, each.name} & set(names)):
-                        followed.add(each.id)
-                        source, seen = Source(node, each), last.get(each.id, "")
-                        group.create_task(_stream(link, source, seen, printer))
+                    if names and not {node, each.name} & set(names):
+                        continue
+                    # Docker ends a log with its container
+                    if each.state == "running" and (each.id not in followed or followed[each.id].done()):
+                        followed[each.id] = group.create_task(
+                            _stream(link, Source(node, each), last, printer)
+                        )
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
 
-async def _stream(link: asyncssh.SSHClientConnection, source: Source, seen: str, printer: Printer) -> None:
+async def _stream(
+    link: asyncssh.SSHClientConnection, source: Source, last: dict[str, str], printer: Printer
+) -> None:
+    """Print what a container says until it ends; `last` has the time of its last line that was printed."""
+    number = source.container.id
+    seen = last.get(number, "")
     options = ["--follow", *(["--since", seen] if seen else [])]
     async with link.create_process(_command(source, *options), errors="replace") as process:
         async for text in process.stdout:
             line = Line.read(source, text)
             if line.time > seen:
                 printer.line(line)
+                last[number] = line.time
 
 
 async def _first_error(link: asyncssh.SSHClientConnection, source: Source) -> str:

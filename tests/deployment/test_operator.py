@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from lab.deployment import ROOT, Deployment
-from tests.deployment.operator import command, report
+from tests.deployment.operator import Terminal, command, report
 from tests.deployment.stack import another_env, another_flag, edit
 
 pytestmark = pytest.mark.lab
@@ -51,6 +51,15 @@ def test_status_says_that_all_is_well(deployed: Deployment) -> None:
     screen = command(deployed, "status").stdout
     assert "serving" in screen
     assert "Ray 2 of 2 nodes" in screen
+
+
+def test_status_watched_shows_what_becomes_of_it(deployed: Deployment) -> None:
+    with Terminal(deployed, "status", "--watch=1", "--timeout=2") as screen:
+        screen.shows("test: serving")
+        with paused(deployed, "head", "vllm"):
+            screen.shows("not serving")
+        screen.shows("test: serving")
+        assert screen.end() == 0
 
 
 def test_status_shows_what_is_broken(deployed: Deployment) -> None:
@@ -99,6 +108,15 @@ def test_logs_are_merged_labelled_and_in_the_order_of_time(deployed: Deployment)
     only, _, _ = command(deployed, "logs", "worker", "--tail=1").stdout.partition("\n\n")
     assert len(only.splitlines()) == 1
     assert "ray-worker" in only
+
+
+def test_logs_followed_go_on_when_a_container_starts_again(deployed: Deployment) -> None:
+    with Terminal(deployed, "logs", "vllm", "--follow", "--tail=1") as screen:
+        screen.shows("vllm@head")
+        deployed.lab.docker("head", "restart", "--time=5", "vllm")
+        screen.shows("spark-vllm: start")
+        screen.shows("Application startup complete")
+        screen.end()
 
 
 def test_logs_of_a_name_that_is_not_there_say_which_are(deployed: Deployment) -> None:
