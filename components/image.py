@@ -72,6 +72,7 @@ class Image(pulumi.ComponentResource):
             secrets={"REGISTRY_PASSWORD": self._password} if self._password else None,
             opts=leaf.step(self, after=[node.preflight, *after]),
             timeout=TRANSFER_SECONDS,
+            libraries=["registry.sh"],
         )
         docker.RemoteImage(
             f"pulled-{node.name}",

@@ -67,6 +67,7 @@ class Node(pulumi.ComponentResource):
                 "GPUS": deployment.container.gpus,
                 "DEVICES": "\n".join(deployment.container.devices),
             },
+            libraries=["machine.sh"],
             opts=leaf.step(self, after=[jump.preflight] if jump else []),
         )
         self.register_outputs({"preflight": self.preflight.stdout})

@@ -1,4 +1,4 @@
-"""`discover`: look at the nodes, pin their host keys, and write what was found into the stack file."""
+"""`discover`: look at the nodes, pin what can be pinned, and write what was found into the stack file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import difflib
 import io
 import ipaddress
 import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,24 +17,61 @@ import asyncssh
 import typer
 from rich.console import Console
 from rich.syntax import Syntax
+from rich.table import Table
 from ruamel.yaml import YAML
 
 from components.settings import PROJECT
 from scripts import ssh
 from scripts.console import err
+from scripts.pins import Secret, pins
 from scripts.pulumi import ROOT, PulumiError, pulumi
-from scripts.stack import DEFAULT, ConfigFile, StackName
+from scripts.stack import DEFAULT, ConfigFile, StackName, secret
 
 Node = dict[str, Any]
+SSH_PORT = 22
+KIB_PER_GIB = 1024**2
+GB = 10**9
+
+
+@dataclass
+class Facts:
+    """What facts.sh says of a node: `rails` and `neighbours` as it prints them, all else by key."""
+
+    values: dict[str, str] = field(default_factory=dict)
+    rails: list[list[str]] = field(default_factory=list)
+    neighbours: list[list[str]] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, out: str) -> Facts:
+        """Read its standard output."""
+        found = cls()
+        for line in out.splitlines():
+            key, _, value = line.partition("=")
+            if key == "rail":
+                found.rails.append(value.split())
+            elif key == "neighbour":
+                found.neighbours.append(value.split())
+            else:
+                found.values[key] = value
+        # enp1s0f0np0 before its twin enP2p1s0f0np0, on every node alike
+        for each in (found.rails, found.neighbours):
+            each.sort(key=lambda rail: rail[0].casefold())
+        return found
 
 
 def discover(  # noqa: PLR0913 - a command's options
-    head: Annotated[str, typer.Option(help="The head, as user@host or user@host:port.")],
+    head: Annotated[
+        str | None,
+        typer.Option(help="The head, as user@host or user@host:port; without it, the stack file's nodes."),
+    ] = None,
     worker: Annotated[
         list[str] | None, typer.Option(help="A worker behind the head, as user@host; repeat it.")
     ] = None,
     stack: StackName = DEFAULT,
     config_file: ConfigFile = None,
+    pin: Annotated[
+        bool, typer.Option("--pin", help="Also write the image's digest and the model's commit.")
+    ] = False,
     sysfs: Annotated[str, typer.Option(help="Where RDMA devices are read on the nodes.")] = "/sys",
     set_: Annotated[
         list[str] | None,
@@ -41,7 +81,11 @@ def discover(  # noqa: PLR0913 - a command's options
         bool, typer.Option("--yes", help="Pin the host keys shown and write without asking.")
     ] = False,
 ) -> None:
-    """Find interfaces, addresses and host keys of the nodes, and write the stack file."""
+    """Find interfaces, addresses and host keys of the nodes, and write the stack file.
+
+    What a person wrote into it stays, with the comments, and the difference is shown before it is written.
+    The API key and the Ray token are made where there are none. On the nodes nothing is changed.
+    """
     console = err()
     path = config_file or ROOT / f"Pulumi.{stack}.yaml"
     yaml = YAML()
@@ -50,13 +94,13 @@ def discover(  # noqa: PLR0913 - a command's options
     old = path.read_text(encoding="utf-8") if path.exists() else "config: {}\n"
     document = yaml.load(old)
     config = document.setdefault("config", {})
-    try:
-        addresses = [ssh.Address.parse(each) for each in (head, *(worker or []))]
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    known = {node["name"]: node for node in config.get(f"{PROJECT}:nodes") or []}
-    found = asyncio.run(_look(addresses, known, sysfs, console, yes=yes))
-    _merge(config, found, sysfs, set_ or [], yaml)
+    for setting in set_ or []:
+        _set(config, setting, yaml)
+    if sysfs != "/sys":
+        config.setdefault(f"{PROJECT}:network", {})["sysfs"] = sysfs
+    known: list[Node] = config.get(f"{PROJECT}:nodes") or []
+    addresses = _addresses(head, worker or [], known, path.name)
+    asyncio.run(_fill(config, addresses, partial(secret, stack, path) if pin else None, console, yes=yes))
     written = io.StringIO()
     yaml.dump(document, written)
     _write(path, old, written.getvalue(), console, yes=yes)
@@ -65,29 +109,71 @@ def discover(  # noqa: PLR0913 - a command's options
             _make_secret(stack, path, key, console)
 
 
-async def _look(
-    addresses: list[ssh.Address], known: dict[str, Node], sysfs: str, console: Console, *, yes: bool
-) -> list[Node]:
-    head = addresses[0]
-    nodes = []
-    pinned = {name: node["ssh"]["hostKey"] for name, node in known.items() if node["ssh"].get("hostKey")}
-    key = pinned.get("head") or await _confirm(head, None, console, yes=yes)
-    async with ssh.connect(head, key) as bridge:
-        facts = await ssh.run(bridge, "facts.sh", {"SYSFS": sysfs})
-        nodes.append(_node("head", head, key, facts, _intended(known.get("head"))))
+def _addresses(head: str | None, workers: list[str], known: Sequence[Node], file: str) -> list[ssh.Address]:
+    """Of all nodes, the head first: as they are given, or as the stack file has them."""
+    if head is None and (workers or not known):
+        raise typer.BadParameter(f"--head is needed{'' if workers else f': {file} names no nodes yet'}")
+    if head is None:
+        found = [node["ssh"] for node in known]
+        return [ssh.Address(each["user"], each["host"], each.get("port", SSH_PORT)) for each in found]
+    try:
+        return [ssh.Address.parse(each) for each in (head, *workers)]
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+async def _fill(
+    config: dict[str, Any],
+    addresses: Sequence[ssh.Address],
+    opens: Secret | None,
+    console: Console,
+    *,
+    yes: bool,
+) -> None:
+    """Look at the nodes, and put what is found into the configuration; `opens` where pins are wanted too."""
+    known: list[Node] = config.get(f"{PROJECT}:nodes") or []
+    sysfs = config.get(f"{PROJECT}:network", {}).get("sysfs", "/sys")
+    key = _pinned(known, 0) or await _confirm(addresses[0], None, console, yes=yes)
+    async with ssh.connect(addresses[0], key) as bridge:
+        alone = len(addresses) == 1
+        facts = [await _look(bridge, sysfs, neighbours=alone)]
+        nodes = [_node(_name(known, 0), addresses[0], key, facts[0], _intended(known, 0))]
         for number, address in enumerate(addresses[1:], start=1):
-            name = "worker" if number == 1 else f"worker{number}"
-            key = pinned.get(name) or await _confirm(address, bridge, console, yes=yes)
-            async with ssh.connect(address, key, bridge) as connection:
-                facts = await ssh.run(connection, "facts.sh", {"SYSFS": sysfs})
-            intended = _beside(nodes[0], number) | _intended(known.get(name))
-            nodes.append(_node(name, address, key, facts, intended))
-    return nodes
+            key = _pinned(known, number) or await _confirm(address, bridge, console, yes=yes)
+            async with ssh.connect(address, key, bridge) as link:
+                facts.append(await _look(link, sysfs))
+            intended = _beside(nodes[0], number) | _intended(known, number)
+            jump = str(nodes[0]["name"])
+            nodes.append(_node(_name(known, number), address, key, facts[-1], intended, jump))
+        pinned = await pins(bridge, config, opens) if opens else {}
+    console.print(_table([node["name"] for node in nodes], facts))
+    _say_what_is_missing(nodes, facts, addresses[0].user, console)
+    _merge(config, nodes)
+    for (section, name), value in pinned.items():
+        config[section][name] = value
+    if opens and not pinned:
+        console.print("Image and model are pinned already.")
 
 
-def _intended(node: Node | None) -> dict[str, str]:
+async def _look(link: asyncssh.SSHClientConnection, sysfs: str, *, neighbours: bool = False) -> Facts:
+    inputs = {"SYSFS": sysfs, "NEIGHBOURS": "yes" if neighbours else "no"}
+    return Facts.read(await ssh.run(link, "facts.sh", inputs, libraries=["machine.sh"]))
+
+
+def _name(known: Sequence[Node], number: int) -> str:
+    if number < len(known):
+        return str(known[number]["name"])
+    return ("head", "worker")[number] if number < 2 else f"worker{number}"  # noqa: PLR2004 - one has no number
+
+
+def _pinned(known: Sequence[Node], number: int) -> str | None:
+    return known[number]["ssh"].get("hostKey") if number < len(known) else None
+
+
+def _intended(known: Sequence[Node], number: int) -> dict[str, str]:
     """What the stack file says, address by interface."""
-    return {rail["interface"]: str(rail["address"]) for rail in (node or {}).get("rails") or []}
+    rails = (known[number].get("rails") if number < len(known) else None) or []
+    return {rail["interface"]: str(rail["address"]) for rail in rails}
 
 
 def _beside(head: Node, number: int) -> dict[str, str]:
@@ -109,26 +195,69 @@ async def _confirm(
     return key
 
 
-def _node(name: str, address: ssh.Address, key: str, facts: str, intended: dict[str, str]) -> Node:
+def _node(  # noqa: PLR0913 - all that a node is made of
+    name: str, address: ssh.Address, key: str, facts: Facts, intended: Mapping[str, str], jump: str = ""
+) -> Node:
     where: Node = {"host": address.host, "user": address.user, "hostKey": key}
-    if address.port != 22:  # noqa: PLR2004 - SSH's own port
+    if address.port != SSH_PORT:
         where["port"] = address.port
-    if name != "head":
-        where["jump"] = "head"
+    if jump:
+        where["jump"] = jump
     rails = []
-    for line in facts.splitlines():
-        kind, _, rest = line.partition("=")
-        if kind == "rail":
-            interface, found, device, _ = rest.split()
-            wanted = intended.get(interface) if found == "none" else found
-            if wanted:
-                rails.append({"interface": interface, "address": wanted, "rdmaDevice": device})
-    # enp1s0f0np0 before its twin enP2p1s0f0np0, on every node alike.
-    rails.sort(key=lambda rail: rail["interface"].casefold())
+    for interface, found, device, *_ in facts.rails:
+        wanted = intended.get(interface) if found == "none" else found
+        if wanted:
+            rails.append({"interface": interface, "address": wanted, "rdmaDevice": device})
     return {"name": name, "ssh": where, "rails": rails}
 
 
-def _merge(config: dict[str, Any], found: list[Node], sysfs: str, extra: list[str], yaml: YAML) -> None:
+def _table(names: Sequence[str], facts: Sequence[Facts]) -> Table:
+    """What the nodes are, a column for each."""
+    table = Table("", *names, box=None, pad_edge=False)
+    of = [each.values for each in facts]
+    rows = {
+        "host": [f"{each['hostname']}, {each['arch']}, kernel {each['kernel']}" for each in of],
+        "GPU": [f"{each['gpu']}, driver {each['driver']}" if each["gpu"] else "none" for each in of],
+        "memory": [f"{int(each['memory_kib']) / KIB_PER_GIB:.0f} GiB" for each in of],
+        "disk": [f"{int(each['disk']) / GB:.0f} GB free" for each in of],
+        "Docker": [
+            f"{each['docker']}, store {each['image_store']}, NVIDIA runtime {each['runtime']}"
+            if "image_store" in each
+            else "out of reach for this user"
+            for each in of
+        ],
+        "rails": ["\n".join(_rail(*rail) for rail in each.rails) or "none with a cable" for each in facts],
+    }
+    for title, cells in rows.items():
+        table.add_row(title, *cells)
+    return table
+
+
+def _rail(interface: str, address: str, device: str, mtu: str, speed: str) -> str:
+    where = "no address" if address == "none" else address
+    return f"{interface}  {where}  MTU {mtu}  {device}{'' if speed == '?' else f'  {speed} Gb/s'}"
+
+
+def _say_what_is_missing(nodes: Sequence[Node], facts: Sequence[Facts], user: str, console: Console) -> None:
+    """Who else is on the cable where no worker was named, and nodes that can have no rail."""
+    for node, each in zip(nodes, facts, strict=True):
+        if each.rails and not node["rails"]:
+            console.print(
+                f"{node['name']}: its rails have no address, and the file gives them none; write them into "
+                "nodes[].rails (docs/network.md), and `up` sets them."
+            )
+    heard = facts[0].neighbours
+    if len(nodes) == 1 and heard:
+        interface, address = heard[0]
+        console.print(
+            f"Somebody answers on {', '.join(f'{name} ({there})' for name, there in heard)}. If that is the "
+            f"worker, run this again with --worker {user}@{address}%{interface}: it needs no address yet."
+        )
+    elif len(nodes) == 1 and facts[0].rails:
+        console.print("Nobody else answers on the head's rails: this is a stack of one Spark.")
+
+
+def _merge(config: dict[str, Any], found: Sequence[Node]) -> None:
     known = {node["name"]: node for node in config.get(f"{PROJECT}:nodes") or []}
     nodes = []
     for node in found:
@@ -137,15 +266,18 @@ def _merge(config: dict[str, Any], found: list[Node], sysfs: str, extra: list[st
         nodes.append(entry)
     config[f"{PROJECT}:nodes"] = nodes
     config.setdefault("pulumi:disable-default-providers", ["docker"])
-    if sysfs != "/sys":
-        config.setdefault(f"{PROJECT}:network", {})["sysfs"] = sysfs
-    for setting in extra:
-        keys, _, text = setting.partition("=")
-        section, *path = keys.split(".")
-        target = config.setdefault(f"{PROJECT}:{section}", {})
-        for part in path[:-1]:
-            target = target.setdefault(part, {})
-        target[path[-1]] = yaml.load(text)
+
+
+def _set(config: dict[str, Any], setting: str, yaml: YAML) -> None:
+    """Put a `key.path=YAML` into the configuration."""
+    keys, given, text = setting.partition("=")
+    section, *path = keys.split(".")
+    target = config.setdefault(f"{PROJECT}:{section}", {})
+    for part in path[:-1]:
+        target = target.setdefault(part, {}) if isinstance(target, dict) else None
+    if not given or not path or not isinstance(target, dict):
+        raise typer.BadParameter(f"--set {setting}: is not section.key=YAML")
+    target[path[-1]] = yaml.load(text)
 
 
 def _write(path: Path, old: str, new: str, console: Console, *, yes: bool) -> None:

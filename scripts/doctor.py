@@ -93,7 +93,7 @@ async def _facts(stack: Stack, node: Node, links: Connections) -> Facts:
 async def _measured(link: asyncssh.SSHClientConnection, inputs: Mapping[str, str]) -> tuple[str, float]:
     """What doctor.sh prints, and how far the node's clock is ahead, less the time that the answer took."""
     before = time.time()
-    out = await ssh.run(link, "doctor.sh", inputs, libraries=["containers.sh"])
+    out = await ssh.run(link, "doctor.sh", inputs, libraries=["containers.sh", "machine.sh"])
     after = time.time()
     there = float(next(line.removeprefix("clock=") for line in out.splitlines() if line.startswith("clock=")))
     return out, there - after if there > after else min(there - before, 0.0)

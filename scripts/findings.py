@@ -145,9 +145,7 @@ def _docker(settings: Settings, facts: Sequence[Facts]) -> Iterator[Finding]:
                 "(sudo usermod -aG docker ..., then log in anew)?",
             )
             continue
-        words = (
-            f"{each.values.get('docker')}, image store {each.values.get('image_store', '?').split(' ')[0]}"
-        )
+        words = f"{each.values.get('docker')}, image store {each.values.get('image_store', '?')}"
         yield Finding(each.node, "Docker", Level.OK, words)
         if settings.container.gpus == "none":
             continue

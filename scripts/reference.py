@@ -18,7 +18,7 @@ SECRETS = {
     "apiKey": "Key that clients of the API must show. Required unless the API listens on loopback, or "
     "`vllm.allowUnauthenticated` says otherwise.",
     "rayToken": "Token that Ray's processes show each other (Ray >= 2.52).",
-    "hubToken": "Token for models of the hub that ask for one. Not used yet: models are not fetched so far.",
+    "hubToken": "Token for models of the hub that ask for one.",
     "registryPassword": "Password or token of `image.registryUser`, for the pull; kept on no node.",
 }
 Schema = dict[str, Any]

@@ -47,12 +47,8 @@ class Stack:
         return f"{PROJECT}:{key}" in _config(self.file)
 
     def secret(self, key: str) -> str | None:
-        """A secret key in clear; None where the file does not set it.
-
-        Raises:
-            PulumiError: The passphrase is wrong or missing.
-        """
-        return _open(self.name, self.file, key) if self.has_secret(key) else None
+        """A secret key in clear, as `secret` of this module says."""
+        return secret(self.name, self.file, key)
 
     def outputs(self) -> dict[str, Any]:
         """The outputs of the last `pulumi up`; empty before the first.
@@ -88,6 +84,15 @@ def load(name: str, file: Path | None) -> Stack:
         return Stack(name, file, parse(raw, secret))
     except ValueError as mistake:
         raise StackError(f"{file.name}: {mistake}") from None
+
+
+def secret(stack: str, file: Path, key: str) -> str | None:
+    """A secret key of a stack file in clear; None where the file does not set it.
+
+    Raises:
+        PulumiError: The passphrase is wrong or missing.
+    """
+    return _open(stack, file, key) if f"{PROJECT}:{key}" in _config(file) else None
 
 
 @cache

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from components.remote import compose
 
 
-def on_a_node(script: str, inputs: Mapping[str, str], scratch: Path, **programs: str) -> tuple[int, str, str]:
+def on_a_node(
+    script: str,
+    inputs: Mapping[str, str],
+    scratch: Path,
+    *,
+    libraries: Sequence[str] = (),
+    **programs: str,
+) -> tuple[int, str, str]:
     """Run a script with its inputs.
 
     Args:
         script: file of scripts/remote.
         inputs: its variables.
         scratch: where the programs are put.
+        libraries: as for `compose`.
         programs: the shell text of each program that stands in for the node's own of that name.
 
     Returns:
@@ -26,7 +34,7 @@ def on_a_node(script: str, inputs: Mapping[str, str], scratch: Path, **programs:
         (scratch / name).chmod(0o755)
     done = subprocess.run(
         ["bash", "-s"],
-        input=compose(script, inputs),
+        input=compose(script, inputs, libraries),
         capture_output=True,
         text=True,
         env={"PATH": f"{scratch}:/usr/bin:/bin"},

@@ -2,9 +2,6 @@
 # What this node is like, for the doctor to judge. Reads only.
 # RAILS: "interface rdma-device" a line, below SYSFS. PORTS: numbers. PATHS: directories whose disk matters, "what path" a line. MODEL: the model's directory. TAG: the image.
 : "${NODE:?}" "${PROJECT:?}" "${STACK:?}" "${PORTS?}" "${PATHS?}" "${MODEL:?}" "${TAG:?}" "${RAILS?}" "${SYSFS:?}"
-MEMINFO=${MEMINFO:-/proc/meminfo}
-
-memory() { awk -v key="$1:" '$1 == key {print $2}' "$MEMINFO"; }
 
 docker_facts() {
   local server
@@ -13,11 +10,8 @@ docker_facts() {
     return
   fi
   emit docker "$server"
-  emit image_store "$(docker info --format '{{.Driver}}{{range .DriverStatus}} {{index . 0}}={{index . 1}}{{end}}' | tr -s ' ' | cut -c1-200)"
-  if docker info --format '{{json .Runtimes}}' | holds '"nvidia' || command -v nvidia-container-runtime-hook >/dev/null ||
-    command -v nvidia-container-runtime >/dev/null; then
-    emit runtime nvidia
-  fi
+  emit image_store "$(image_store)"
+  if has_nvidia_runtime; then emit runtime nvidia; fi
   emit image "$(image_identity "$TAG")"
   if docker image inspect "$TAG" >/dev/null 2>&1; then emit image_there yes; fi
   our_containers
@@ -65,12 +59,10 @@ main() {
   emit memlock "$(ulimit -H -l)"
   if sudo -n /usr/bin/bash -c true 2>/dev/null; then emit sudo yes; fi
   emit ntp "$(timedatectl show --property=NTPSynchronized --value 2>/dev/null || true)"
-  if command -v nvidia-smi >/dev/null; then
-    emit driver "$(timeout 20 nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | sed -n 1p || true)"
-  fi
-  emit memory_total_kib "$(memory MemTotal)"
-  emit memory_available_kib "$(memory MemAvailable)"
-  emit page_cache_kib "$(memory Cached)"
+  emit driver "$(gpu driver_version)"
+  emit memory_total_kib "$(memory_kib MemTotal)"
+  emit memory_available_kib "$(memory_kib MemAvailable)"
+  emit page_cache_kib "$(memory_kib Cached)"
   if command -v docker >/dev/null; then docker_facts; else emit docker_fault 'no docker on the PATH of an SSH session'; fi
   disks
   speeds

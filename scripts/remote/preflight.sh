@@ -15,18 +15,15 @@ main() {
       fail "$NODE: $device is missing, so NCCL would fall back to TCP; load the driver, or take it out of container.devices."
   done <<<"$DEVICES"
   if [[ $GPUS == all ]]; then
-    docker info --format '{{json .Runtimes}}' | holds '"nvidia' || command -v nvidia-container-runtime-hook >/dev/null ||
-      command -v nvidia-container-runtime >/dev/null ||
+    has_nvidia_runtime ||
       fail "$NODE: Docker has no NVIDIA runtime, so --gpus would fail; install nvidia-container-toolkit."
   fi
   emit docker "${server% *}"
   emit arch "${server#* }"
   emit kernel "$(uname -r)"
-  emit memory_total_kib "$(awk '/^MemTotal:/ {print $2}' /proc/meminfo)"
-  emit memory_available_kib "$(awk '/^MemAvailable:/ {print $2}' /proc/meminfo)"
-  if command -v nvidia-smi >/dev/null; then
-    emit driver "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | sed -n 1p)"
-  fi
+  emit memory_total_kib "$(memory_kib MemTotal)"
+  emit memory_available_kib "$(memory_kib MemAvailable)"
+  emit driver "$(gpu driver_version)"
 }
 
 main </dev/null

@@ -1,22 +1,49 @@
 # shellcheck shell=bash
-# How much of image and model does this node lack? Asks the registry and the hub, as the deployment will; changes nothing.
-# REF: the image to ask for, TAG: its local tag. HUB: the address to ask for the model's files, PRESENT: the file
-# that is there when the model is. Each is empty where it is not asked for.
-: "${NODE:?}" "${REF?}" "${TAG:?}" "${HUB?}" "${PRESENT?}"
+# What do registry and hub say of image and model? Asked as the deployment will ask; changes nothing.
+# REF: the image, unless TAG, its local tag, is there. HUB: where to ask for the model, unless the file PRESENT is
+# there. REF and HUB are empty where they are not asked for, TAG and PRESENT to ask in any case.
+: "${NODE:?}" "${REF?}" "${TAG?}" "${REGISTRY?}" "${REGISTRY_USER?}" "${HUB?}" "${PRESENT?}"
 HUB_TOKEN=${HUB_TOKEN-}
+REGISTRY_PASSWORD=${REGISTRY_PASSWORD-}
 export DOCKER_CLI_EXPERIMENTAL=enabled
 
+# plain HTTP only where this node's Docker pulls by it
+is_insecure() {
+  docker info --format '{{range .RegistryConfig.IndexConfigs}}{{if not .Secure}}{{println .Name}}{{end}}{{end}}' |
+    holds -xF -- "$REGISTRY"
+}
+
+# ask NAME COMMAND...: emits what the command printed as NAME, or the last line of its errors as NAME_fault
+ask() {
+  local name=$1 out errors
+  shift
+  errors=$(mktemp)
+  if out=$("$@" 2>"$errors"); then
+    emit "$name" "$(tr -d '\n' <<<"$out")"
+  else
+    emit "${name}_fault" "$(tail -n 1 "$errors")"
+  fi
+  rm -f "$errors"
+}
+
 manifest() {
-  timeout 30 docker manifest inspect -v "$1" 2>/dev/null || timeout 30 docker manifest inspect --insecure -v "$1"
+  local -a options=()
+  ! is_insecure || options=(--insecure)
+  timeout 30 docker manifest inspect -v "${options[@]}" "$REF"
+}
+
+revision() {
+  curl -fsSL --max-time 30 -H @- "$HUB" <<<"${HUB_TOKEN:+Authorization: Bearer $HUB_TOKEN}"
 }
 
 main() {
   emit arch "$(docker version --format '{{.Server.Arch}}')"
-  if [[ -n $REF ]] && ! docker image inspect "$TAG" >/dev/null 2>&1; then
-    emit image "$(manifest "$REF" | tr -d '\n' || true)"
+  if [[ -n $REF ]] && { [[ -z $TAG ]] || ! docker image inspect "$TAG" >/dev/null 2>&1; }; then
+    [[ -z $REGISTRY_USER || -z $REGISTRY_PASSWORD ]] || log_in
+    ask image manifest
   fi
-  if [[ -n $HUB && ! -e $PRESENT ]]; then
-    emit model "$(curl -fsSL --max-time 30 -H @- "$HUB" <<<"${HUB_TOKEN:+Authorization: Bearer $HUB_TOKEN}" | tr -d '\n' || true)"
+  if [[ -n $HUB ]] && { [[ -z $PRESENT ]] || [[ ! -e $PRESENT ]]; }; then
+    ask model revision
   fi
 }
 

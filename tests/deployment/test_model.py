@@ -15,6 +15,7 @@ from lab.deployment import MODEL, Deployment, Run
 from lab.hub import Hub
 from lab.images import fake_model
 from lab.topology import USER
+from tests.deployment.operator import command
 from tests.deployment.stack import (
     CREDENTIALS,
     VLLM,
@@ -65,6 +66,13 @@ def take(pair: Deployment, hub: Hub, files: Mapping[str, bytes], root: str = ROO
     model = {"repo": REPO, "revision": revision, "root": root, "endpoint": endpoint}
     edit(pair, lambda config: config.update(model=model))
     return f"{root}/{REPO.replace('/', '--')}/{revision}"
+
+
+def test_a_branch_is_pinned_to_its_commit_by_what_the_hub_says(served: Deployment) -> None:
+    pinned = served.config_file.read_text()
+    edit(served, lambda config: config["model"].update(revision="main"))
+    command(served, "discover", "--pin", "--yes")
+    assert served.config_file.read_text() == pinned
 
 
 def content(pair: Deployment, node: str, directory: str) -> dict[str, str]:

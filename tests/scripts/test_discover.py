@@ -7,29 +7,31 @@ import re
 from typing import Any
 
 import pytest
+import typer
 from ruamel.yaml import YAML
 
 from components.settings import parse
-from scripts.discover import _beside, _intended, _merge, _node
+from scripts.discover import Facts, _addresses, _beside, _intended, _merge, _node, _set
 from scripts.ssh import Address
 from tests import samples
 
 FACTS = """hostname=spark-1
 arch=aarch64
-rail=enP2p1s0f0np0 192.168.201.12/24 roceP2p1s0f0 9000
-rail=enp1s0f0np0 192.168.200.12/24 rocep1s0f0 9000
-rail=enp1s0f1np1 none rocep1s0f1 1500
+rail=enP2p1s0f0np0 192.168.201.12/24 roceP2p1s0f0 9000 200
+rail=enp1s0f0np0 192.168.200.12/24 rocep1s0f0 9000 200
+rail=enp1s0f1np1 none rocep1s0f1 1500 200
 """
 
 
 def nodes() -> list[dict[str, Any]]:
-    head = _node("head", Address("aurora", "10.1.230.180"), samples.host_key("head"), FACTS, {})
+    head = _node("head", Address("aurora", "10.1.230.180"), samples.host_key("head"), Facts.read(FACTS), {})
     worker = _node(
         "worker",
         Address("aurora", "192.168.200.13", 2222),
         samples.host_key("worker"),
-        FACTS.replace(".12/", ".13/"),
+        Facts.read(FACTS.replace(".12/", ".13/")),
         {},
+        "head",
     )
     return [head, worker]
 
@@ -40,11 +42,14 @@ def test_twins_stand_in_the_same_order_and_ports_without_address_are_left_out() 
 
 def test_a_worker_without_addresses_gets_what_the_file_says_or_what_is_beside_the_heads() -> None:
     facts = re.sub(r"192[0-9./]+", "none", FACTS)
-    intended = _beside(nodes()[0], 2) | _intended(
-        {"rails": [{"interface": "enp1s0f0np0", "address": "10.0.0.9/24"}]}
-    )
+    known = [{}, {}, {"rails": [{"interface": "enp1s0f0np0", "address": "10.0.0.9/24"}]}]
+    intended = _beside(nodes()[0], 2) | _intended(known, 2)
     worker = _node(
-        "worker2", Address("aurora", "fe80::1%enp1s0f0np0"), samples.host_key("worker2"), facts, intended
+        "worker2",
+        Address("aurora", "fe80::1%enp1s0f0np0"),
+        samples.host_key("worker2"),
+        Facts.read(facts),
+        intended,
     )
     assert [rail["address"] for rail in worker["rails"]] == ["10.0.0.9/24", "192.168.201.14/24"]
 
@@ -69,7 +74,9 @@ def test_what_a_person_wrote_stays_and_the_result_is_accepted() -> None:
         "      env: {NCCL_DEBUG: INFO}\n"
     )
     config = document["config"]
-    _merge(config, nodes(), "/sys", ["vllm.servedModelName=tiny", "model.directory=/m/tiny"], yaml)
+    for setting in ("vllm.servedModelName=tiny", "model.directory=/m/tiny"):
+        _set(config, setting, yaml)
+    _merge(config, nodes())
     written = io.StringIO()
     yaml.dump(document, written)
     assert "# why this image" in written.getvalue()
@@ -100,3 +107,21 @@ def test_an_address_may_be_link_local(text: str, host: str, port: int) -> None:
 def test_an_address_has_a_user_and_a_host(text: str) -> None:
     with pytest.raises(ValueError, match="is not user@host"):
         Address.parse(text)
+
+
+@pytest.mark.parametrize("setting", ["", "vllm=1", "vllm.port", "image.ref.name=x", "image.ref.name.more=x"])
+def test_a_setting_that_leads_nowhere_is_refused(setting: str) -> None:
+    with pytest.raises(typer.BadParameter, match="--set"):
+        _set({"spark-vllm:image": {"ref": "a"}}, setting, YAML())
+
+
+def test_without_addresses_the_files_nodes_are_looked_at_again() -> None:
+    head, worker = nodes()
+    assert _addresses(None, [], [head, worker], "Pulumi.spark.yaml") == [
+        Address("aurora", "10.1.230.180"),
+        Address("aurora", "192.168.200.13", 2222),
+    ]
+    with pytest.raises(typer.BadParameter, match=r"Pulumi\.spark\.yaml names no nodes"):
+        _addresses(None, [], [], "Pulumi.spark.yaml")
+    with pytest.raises(typer.BadParameter, match="--head"):
+        _addresses(None, ["aurora@host"], [head], "Pulumi.spark.yaml")

@@ -38,7 +38,7 @@ def identity(scratch: Path, **different: str) -> str:
         "REGISTRY": "docker.io", "REGISTRY_USER": "",
     }  # fmt: skip
     docker = DOCKER.replace("$PROPERTIES", " ".join(PROPERTIES)).replace("{scratch}", str(scratch))
-    status, out, words = on_a_node("image-pull.sh", inputs, scratch, docker=docker)
+    status, out, words = on_a_node("image-pull.sh", inputs, scratch, libraries=["registry.sh"], docker=docker)
     assert status == 0, words
     return out.partition("identity=")[2].splitlines()[0]
 
