@@ -6,11 +6,14 @@ import typer
 from rich.text import Text
 
 from scripts.api import ApiError
+from scripts.bench import bench
 from scripts.chat import chat
 from scripts.console import err
 from scripts.discover import discover
 from scripts.doctor import doctor
 from scripts.logs import logs
+from scripts.measured import MeasuredError
+from scripts.pins import PinError
 from scripts.plan import plan
 from scripts.prune import prune
 from scripts.pulumi import PulumiError
@@ -26,13 +29,14 @@ app = typer.Typer(
 )
 for command in (discover, doctor, plan, status, logs, chat, recover, prune):
     app.command()(command)
+app.add_typer(bench, name="bench")
 
 
 def main() -> None:
     """Run a command; what went wrong is told in a sentence, with exit status 1."""
     try:
         app(prog_name="spark-vllm")
-    except (ApiError, PulumiError, StackError, UnreachableError) as error:
+    except (ApiError, MeasuredError, PinError, PulumiError, StackError, UnreachableError) as error:
         err().print(Text.assemble(("error: ", "red"), str(error)))
         sys.exit(1)
 

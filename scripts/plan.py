@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -102,7 +103,7 @@ def plan(
     reach. Exit status: 0, or 1 where the preview fails.
     """
     deployment = load(stack, config_file)
-    found = read(stack, _preview(stack, deployment.file), deployment.outputs())
+    found = read(stack, preview(stack, deployment.file), deployment.outputs())
     if not offline:
         found.downloads, fault = asyncio.run(sizes(deployment, set(found.steps)))
         if fault:
@@ -115,7 +116,12 @@ def plan(
         out().print(as_text(found))
 
 
-def _preview(stack: str, file: Any) -> dict[str, Any]:  # noqa: ANN401
+def preview(stack: str, file: Path) -> dict[str, Any]:
+    """What `pulumi preview --json` prints.
+
+    Raises:
+        PulumiError: It fails; the message is what it says is wrong.
+    """
     try:
         out = pulumi("preview", "--json", "--show-sames", "--stack", stack, "--config-file", str(file))
     except PulumiError as error:
@@ -134,16 +140,16 @@ def _faults(output: str) -> list[str]:
     return [each["message"].strip() for each in diagnostics if each["severity"] == "error"]
 
 
-def read(stack: str, preview: Mapping[str, Any], outputs: Mapping[str, Any]) -> Plan:
+def read(stack: str, previewed: Mapping[str, Any], outputs: Mapping[str, Any]) -> Plan:
     """Make a plan of a preview.
 
     Args:
         stack: The stack.
-        preview: What `pulumi preview --json` prints.
+        previewed: What `preview` returned.
         outputs: Of the last `pulumi up`.
     """
     found = Plan(stack)
-    for step in preview.get("steps") or []:
+    for step in previewed.get("steps") or []:
         urn: str = step["urn"]
         name, kind, op = urn.rpartition("::")[2], urn.split("::")[2].rpartition("$")[2], step["op"]
         if kind == COMMAND and op in ("create", "create-replacement", "replace"):
@@ -159,7 +165,9 @@ def read(stack: str, preview: Mapping[str, Any], outputs: Mapping[str, Any]) -> 
     if found.server in (Change.REPLACE, Change.CREATE):
         found.outage_seconds = outputs.get("loadSeconds")
     found.warnings = [
-        each["message"].strip() for each in preview.get("diagnostics") or [] if each["severity"] == "warning"
+        each["message"].strip()
+        for each in previewed.get("diagnostics") or []
+        if each["severity"] == "warning"
     ]
     return found
 

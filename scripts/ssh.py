@@ -6,8 +6,10 @@ is read.
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
@@ -158,3 +160,49 @@ async def run(
             str(result.stderr).strip() or f"{script} ended with status {result.exit_status}"
         )
     return str(result.stdout)
+
+
+async def stream(
+    connection: asyncssh.SSHClientConnection,
+    script: str,
+    inputs: Mapping[str, str],
+    *,
+    seconds: int,
+    word: Callable[[str], None],
+) -> str:
+    """Run a script of scripts/remote that takes its time, and hear what it says meanwhile.
+
+    Args:
+        connection: to the node.
+        script: its file.
+        inputs: its variables.
+        seconds: after which the node itself ends it.
+        word: is told each line of its standard error; a progress bar's states are lines too.
+
+    Returns:
+        Its standard output.
+
+    Raises:
+        UnreachableError: if it fails; the message ends with what the script said last.
+    """
+    command = f"timeout -k 10 {seconds} bash -s"
+    said: deque[str] = deque(maxlen=8)
+    async with connection.create_process(command, errors="replace") as process:
+        process.stdin.write(compose(script, inputs))
+        process.stdin.write_eof()
+
+        async def listen() -> None:
+            rest = ""
+            while chunk := await process.stderr.read(4096):
+                *lines, rest = re.split(r"[\r\n]", rest + chunk)
+                for line in filter(None, lines):
+                    said.append(line)
+                    word(line)
+            if rest:
+                said.append(rest)
+
+        printed, _ = await asyncio.gather(process.stdout.read(), listen())
+        await process.wait()
+    if process.exit_status != 0:
+        raise UnreachableError("\n".join(said) or f"{script} ended with status {process.exit_status}")
+    return str(printed)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from lab.demo import REAL_SETTINGS
 from lab.deployment import Deployment
 from lab.images import real, tiny_model
+from tests.deployment.operator import command, report
 from tests.deployment.stack import WORKER_AND_VLLM, ask, containers, edit, replaced, stack_on, unchanged
 from tests.instances import fresh
 
@@ -67,6 +69,32 @@ def test_a_typo_is_refused_by_the_images_own_vllm(served: Deployment) -> None:
     assert "max-modl-len" in run.output
     assert containers(served) == before
     assert ask(served).status_code == 200
+
+
+def test_bench_measures_what_is_deployed(served: Deployment, tmp_path: Path) -> None:
+    sweep = ("--concurrency=1,2", "--input-len=16", "--output-len=8", "--rounds=2", f"--out={tmp_path}")
+    found = report(served, "bench", *sweep)
+    assert [(each["concurrency"], each["completed"]) for each in found["points"]] == [(1, 2), (2, 4)]
+    assert all(each["output_throughput"] > 0 and each["median_ttft_ms"] > 0 for each in found["points"])
+    assert "@sha256:" in found["image"]
+    assert found["versions"] == served.output("versions")
+    assert found["settings"]["vllm"]["args"]["max-model-len"] == 512
+    (measured,) = tmp_path.glob("*.json")
+    assert served.api_key() not in measured.read_text()
+    assert "<svg" in measured.with_suffix(".html").read_text()
+
+
+def test_bench_of_prompts_that_are_too_long_says_so(served: Deployment, tmp_path: Path) -> None:
+    sweep = ("--concurrency=1", "--input-len=4096", "--rounds=1", f"--out={tmp_path}")
+    said = command(served, "bench", *sweep, status=1).stderr
+    assert "max-model-len" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_chat_shows_the_models_own_words(served: Deployment) -> None:
+    answer = report(served, "chat", "--max-tokens=16", "Say hello.")
+    assert answer["content"] or answer["reasoning"]
+    assert answer["completion_tokens"] == 16
 
 
 def test_over_mp_both_nodes_answer_without_ray(served: Deployment) -> None:
