@@ -8,7 +8,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 SHELL_FILES = $(shell git ls-files '*.sh' bin .ci)
 
-.PHONY: help demo test check lab lab-down clean env setup lock docs
+.PHONY: help demo test check lab lab-down clean env setup lock docs pictures
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ env: setup ## Shell settings for plain pulumi: eval "$$(make -s env)"
 
 docs: setup ## Write the reference page and the JSON schema from the settings
 	@$(PYTHON) -m scripts.reference
+
+pictures: setup ## Draw the pictures of the README anew, from the deployment of make demo
+	@$(PYTHON) -m lab.pictures
 
 clean: ## Remove the lab, and what was built in this folder; caches outside it stay
 	@[[ ! -x $(PYTHON) ]] || $(PYTHON) -m lab down
