@@ -18,7 +18,7 @@ demo: setup ## Two simulated Sparks, a real deployment, one chat completion
 
 test: setup ## All tests that this machine can run; the last lines say what could not run, and why
 	@$(PYTHON) -m lab.prepare
-	@$(PYTHON) -m pytest -n 6 --dist loadscope --no-loadscope-reorder --durations 15
+	@$(PYTHON) -m pytest -n 7 --dist loadscope --no-loadscope-reorder --durations 15
 
 check: setup ## Formatting, lint, types, shell and the fast tests; no Docker
 	@$(VENV)/bin/ruff format --check .
@@ -27,7 +27,7 @@ check: setup ## Formatting, lint, types, shell and the fast tests; no Docker
 	@$(VENV)/bin/shellcheck $(SHELL_FILES)
 	@$(VENV)/bin/shfmt -i 2 -ci -d $(SHELL_FILES)
 	@$(PYTHON) -m scripts.reference --check
-	@$(PYTHON) -m pytest -q -n 3 --dist loadscope --no-loadscope-reorder -m 'not engine and not lab and not real'
+	@$(PYTHON) -m pytest -q -n 4 --dist loadscope --no-loadscope-reorder -m 'not engine and not lab and not real'
 
 lab: setup ## The two simulated Sparks alone
 	@$(PYTHON) -m lab up

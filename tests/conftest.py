@@ -29,7 +29,6 @@ LONGEST_FIRST = (
     "lab",
     "engine",
     "images",
-    "ray",
 )
 APART = {
     "test_vllm.py": "real",
@@ -43,14 +42,17 @@ APART = {
     "test_model.py": "model",
     "test_network.py": "network",
     "test_network_rows.py": "rows",
-    "test_ray_nodes.py": "ray",
 }
+OF_FILES = ("components", "scripts")
+OF_TESTS = ("test_ray_nodes.py", "test_ready.py", "test_model_fetch.py", "test_model_send.py")
+"""Files whose tests wait more than they work."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start what takes longest first."""
     ranks = {group: rank for rank, group in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: ranks.get(group(item.nodeid), len(ranks)))
+    last = len(ranks)
+    items.sort(key=lambda item: ranks.get(group(item.nodeid), last + (item.path.name not in OF_TESTS)))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:  # noqa: ANN401 - as the hook
@@ -66,6 +68,8 @@ class Groups(LoadScopeScheduling):
 
 
 def group(nodeid: str) -> str:
-    """The group of a test: its folder, or what its file is listed for."""
+    """The group of a test: what its file is listed for, else its folder; less where nothing is shared."""
     path = PurePath(nodeid.partition("::")[0])
-    return APART.get(path.name, path.parts[1])
+    if path.name in OF_TESTS:
+        return nodeid
+    return APART.get(path.name, path.name if path.parts[1] in OF_FILES else path.parts[1])
