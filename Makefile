@@ -18,7 +18,7 @@ demo: setup ## Two simulated Sparks, a real deployment, one chat completion
 
 test: setup ## All tests that this machine can run; the last lines say what could not run, and why
 	@$(PYTHON) -m lab.prepare
-	@$(PYTHON) -m pytest -n 7 --dist loadscope --no-loadscope-reorder --durations 15
+	@$(PYTHON) -m pytest -n 5 --dist loadscope --no-loadscope-reorder --durations 15
 
 check: setup ## Formatting, lint, types, shell and the fast tests; no Docker
 	@$(VENV)/bin/ruff format --check .

@@ -71,7 +71,14 @@ class Nodes:
                 self.outer.docker("start", self.container(node.name))
         names = [node.name for node in nodes]
         pids = self.outer.docker("inspect", "--format={{.State.Pid}}", *map(self.container, names))
-        self.links.plug_in(nodes, dict(zip(names, map(int, pids.split()), strict=True)))
+        running = dict(zip(names, map(int, pids.split()), strict=True))
+        for name in (name for name, pid in running.items() if not pid):
+            last = self.outer.docker("logs", "--tail=5", self.container(name))
+            raise LabError(
+                f"Node {name} ended as soon as it was started. Too many nodes on this machine use up "
+                f"fs.inotify.max_user_instances; its last words: {last or 'none'}"
+            )
+        self.links.plug_in(nodes, running)
 
     def wait_ready(self, node: Node, seconds: float) -> None:
         """Wait until a node has its addresses and its sshd and engine answer.

@@ -8,7 +8,7 @@ RECEIVERS=$HOME/.local/share/spark-vllm
 doors() {
   {
     [[ ! -r $AUTHORIZED ]] || awk -v key="$KEY/" 'index($NF, key) == 1 {print substr($NF, length(key) + 1)}' "$AUTHORIZED"
-    find "$RECEIVERS" -maxdepth 1 -name "$KEY-*.sh" -printf '%f\n' 2>/dev/null | sed "s/^$KEY-//; s/\.sh$//"
+    [[ ! -d $RECEIVERS ]] || find "$RECEIVERS" -maxdepth 1 -name "$KEY-*.sh" -printf '%f\n' | sed "s/^$KEY-//; s/\.sh$//"
   } | sort -u
 }
 

@@ -49,6 +49,9 @@ class Terminal:
 
     def __init__(self, deployment: Deployment, name: str, *argv: str) -> None:
         self._argv = [
+            # what is started in the background of a shell without job control has Ctrl-C ignored
+            "env",
+            "--default-signal=INT",
             str(ROOT / "bin" / "spark-vllm"),
             name,
             f"--stack={deployment.stack}",

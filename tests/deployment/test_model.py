@@ -69,10 +69,11 @@ def take(pair: Deployment, hub: Hub, files: Mapping[str, bytes], root: str = ROO
 
 
 def test_a_branch_is_pinned_to_its_commit_by_what_the_hub_says(served: Deployment) -> None:
-    pinned = served.config_file.read_text()
+    pinned = current(served)
     edit(served, lambda config: config["model"].update(revision="main"))
+    assert current(served) != pinned
     command(served, "discover", "--pin", "--yes")
-    assert served.config_file.read_text() == pinned
+    assert current(served) == pinned
 
 
 def content(pair: Deployment, node: str, directory: str) -> dict[str, str]:
