@@ -36,7 +36,8 @@ canonical() {
   install -D -m 600 "$1" "$root/etc/netplan/file.yaml"
   words=$(netplan get --root-dir "$root" all 2>/dev/null) || status=1
   rm -rf "$root"
-  [[ -n $words ]] && echo "$words"
+  # netplan 1.x says nothing of a file that it cannot read, with status 0
+  if [[ -n $words ]]; then echo "$words"; else status=1; fi
   return "$status"
 }
 
