@@ -218,12 +218,17 @@ async def _stream(
     number = source.container.id
     seen = last.get(number, "")
     options = ["--follow", *(["--since", seen] if seen else [])]
-    async with link.create_process(_command(source, *options), errors="replace") as process:
+    process = await link.create_process(_command(source, *options), errors="replace")
+    try:
         async for text in process.stdout:
             line = Line.read(source, text)
             if line.time > seen:
                 printer.line(line)
                 last[number] = line.time
+    finally:
+        # a container that says nothing would keep its reader, and Ctrl-C waiting for it
+        process.terminate()
+        process.close()
 
 
 async def _first_error(link: asyncssh.SSHClientConnection, source: Source) -> str:

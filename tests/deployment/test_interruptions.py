@@ -116,6 +116,8 @@ def test_containers_of_a_lost_state_are_found_and_removed(deployed: Deployment) 
     assert "is already in use" in refused.output
     assert ask(deployed, key=deployed.api_key()).status_code == 200
 
+    # that `up` has taken over what it found, but for the containers
+    deployed.must("stack", "import", f"--stack={deployed.stack}", f"--file={lost}")
     said = recover(deployed)
     for name in ("ray-head", "ray-worker", "vllm", "spark-vllm-test-worker-tmp", "authorized_keys"):
         assert name in said
