@@ -120,7 +120,12 @@ while :; do
   fi
 done
 [[ -z $lifeline ]] || kill "$lifeline" 2>/dev/null || true
-[[ -z $stopped ]] || exit 143
+if [[ -n $stopped ]]; then
+  # a start that was stopped has not failed
+  read_attempts
+  ((count == 0)) || write_attempts "$((count - 1))"
+  exit 143
+fi
 if [[ -n $alone ]]; then
   say "$role was stopped: it cannot go on without the others"
 else

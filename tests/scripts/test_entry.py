@@ -73,6 +73,7 @@ def test_a_stop_reaches_the_command_and_is_no_clean_end(entry: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.stdout.readline() == "stopped\n"
         assert process.wait(timeout=10) == 128 + signal.SIGTERM
+    assert "start 1 of 2" in start(entry, "true").stderr, "what was stopped has not failed"
 
 
 def test_the_key_comes_from_its_file_byte_for_byte(entry: Path) -> None:
