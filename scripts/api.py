@@ -14,10 +14,11 @@ import asyncssh
 import httpx
 
 from components.commandline import local_url
+from scripts.errors import CommandError
 from scripts.stack import Stack
 
 
-class ApiError(Exception):
+class ApiError(CommandError):
     """The server did not answer as it should; the message says what it answered."""
 
 

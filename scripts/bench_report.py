@@ -9,10 +9,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from matplotlib import rc_context
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
-
 from scripts.measured import COLUMNS, Point, Run, number
 
 PUBLISHED = Path(__file__).with_name("published.json")
@@ -95,6 +91,11 @@ def chart(
     measured: Run, figure: str, worst: str | None, title: str, others: Sequence[Mapping[str, Any]] = ()
 ) -> str:
     """A figure against concurrency as SVG: a line for each prompt length, the 99th percentile dashed."""
+    # half a second, and only a report needs it
+    from matplotlib import rc_context  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter  # noqa: PLC0415
+
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": figure, "font.size": 10, "text.color": INK}):
         drawing = Figure(figsize=(5.6, 3.6), layout="constrained")
         axes = drawing.subplots()

@@ -9,8 +9,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
+from scripts.errors import CommandError
 
-class MeasuredError(Exception):
+
+class MeasuredError(CommandError):
     """A file that holds no measurements; the message names it."""
 
 

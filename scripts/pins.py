@@ -9,13 +9,14 @@ import asyncssh
 from pydantic import ValidationError
 
 from components.settings import PROJECT, HubModel, Image
+from scripts.errors import CommandError
 from scripts.published import ask, image_digest, model_commit
 
 IMAGE, MODEL = f"{PROJECT}:image", f"{PROJECT}:model"
 Secret = Callable[[str], str | None]
 
 
-class PinError(Exception):
+class PinError(CommandError):
     """Something cannot be pinned; the message names it and says why."""
 
 

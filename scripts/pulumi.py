@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from scripts.errors import CommandError
+
 ROOT = Path(__file__).parent.parent
 
 
-class PulumiError(Exception):
+class PulumiError(CommandError):
     """A call of pulumi failed; the message is what it said, or where to get it.
 
     Attributes:

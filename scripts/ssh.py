@@ -17,13 +17,14 @@ import asyncssh
 
 from components.remote import compose
 from components.settings import Node
+from scripts.errors import CommandError
 
 CONNECT_SECONDS = 10
 # user@[host]:port, user@IPv6 or user@host:port
 _ADDRESS = re.compile(r"([^@]+)@(?:\[([^@\[\]]+)\]|([^@\[\]]*:[^@\[\]]*:[^@\[\]]*)|([^:@\[\]]+))(?::(\d+))?")
 
 
-class UnreachableError(Exception):
+class UnreachableError(CommandError):
     """A node cannot be reached; the message names it, the reason and the remedy."""
 
 

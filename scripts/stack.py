@@ -12,6 +12,7 @@ import typer
 from ruamel.yaml import YAML
 
 from components.settings import PROJECT, Settings, parse
+from scripts.errors import CommandError
 from scripts.pulumi import ROOT, pulumi
 
 StackName = Annotated[
@@ -24,7 +25,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")
 DEFAULT = "spark"
 
 
-class StackError(Exception):
+class StackError(CommandError):
     """A stack that a command cannot work on; the message names its file and the remedy."""
 
 
