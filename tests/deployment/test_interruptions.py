@@ -11,6 +11,7 @@ import subprocess
 import pytest
 
 from lab.deployment import ROOT, Deployment
+from tests.deployment.operator import command
 from tests.deployment.stack import ask, containers, edit, unchanged
 
 pytestmark = pytest.mark.lab
@@ -40,15 +41,7 @@ def kill_at(deployment: Deployment, pattern: str) -> None:
 
 def recover(deployment: Deployment) -> str:
     """Run `spark-vllm recover`, and return what it said."""
-    done = subprocess.run(
-        [
-            str(ROOT / "bin" / "spark-vllm"), "recover", "--yes", f"--stack={deployment.stack}",
-            f"--config-file={deployment.config_file}",
-        ],
-        env=deployment.process_environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+    return command(deployment, "recover", "--yes").stderr
 
 
 def repaired(deployment: Deployment) -> None:
