@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -134,6 +135,7 @@ def _debootstrap(context: Path, mirror: str) -> None:
     shutil.rmtree(root)
 
 
+@functools.cache
 def _debian_mirror() -> str | None:
     """The mirror of this machine's apt for the suite, if this is such a Debian."""
     if shutil.which("apt-get") is None:
