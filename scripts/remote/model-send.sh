@@ -51,7 +51,7 @@ main() {
   else
     say "$PEER: the model is there"
   fi
-  [[ $OURS == no ]] || peer model-complete "$FOLDER" <"$MANIFEST" >&2
+  [[ $OURS == no ]] || peer model-complete "$FOLDER" "$(sha256sum <"$MANIFEST" | cut -d' ' -f1)" <"$MANIFEST" >&2
   emit files "$(wc -l <"$MANIFEST")"
 }
 

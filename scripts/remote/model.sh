@@ -20,7 +20,7 @@ export -f measure_file
 
 # measure DIR: "<digits> <path>" lines in, "<hash> <size> <path>" lines out, in any order; four files at a time
 measure() {
-  local dir=$1 line status count=0
+  local dir=$1 line='' part status count=0
   local -a files
   mapfile -t files
   ((${#files[@]})) || return 0
@@ -28,10 +28,13 @@ measure() {
   (cd "$dir" && printf '%s\0' "${files[@]}" |
     xargs -0 -n 1 -P 4 bash -o pipefail -ec 'measure_file "$1"' _) | while :; do
     status=0
-    IFS= read -r -t 3 line || status=$?
+    # what came before the time was up is the beginning of a line
+    IFS= read -r -t 3 part || status=$?
+    line+=$part
     if ((status == 0)); then
       count=$((count + 1))
       printf '%s\n' "$line"
+      line=
     elif ((status <= 128)); then
       break
     fi
@@ -99,8 +102,9 @@ need_room() {
 
 # served_from DIR [-a]: a running container (with -a, any) of this node that serves from the folder, if there is one
 served_from() {
-  local dir=$1 id facts source target
-  for id in $(docker ps -q "${@:2}"); do
+  local dir=$1 ids id facts source target
+  ids=$(docker ps -q "${@:2}") || fail "$NODE: Docker does not say what runs, so nothing is changed in $dir."
+  for id in $ids; do
     facts=$(docker inspect --format '{{.Name}}{{"\n"}}{{range .Args}}{{.}}{{"\n"}}{{end}}' "$id" 2>/dev/null) || continue
     while IFS=$'\t' read -r source target; do
       # the folder itself is mounted, or one above it is and an argument names the folder

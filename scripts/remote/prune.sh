@@ -30,11 +30,12 @@ volume_bytes() {
 }
 
 models() {
-  local mark directory
+  local mark directory server
   [[ -n $ROOT && -d $ROOT ]] || return 0
   find "$ROOT" -mindepth 3 -maxdepth 3 -name .complete -type f | sort | while read -r mark; do
     directory=${mark%/.complete}
-    if [[ $directory != "$KEEP_MODEL" && -z $(served_from "$directory" -a) ]]; then
+    server=$(served_from "$directory" -a) || exit 1
+    if [[ $directory != "$KEEP_MODEL" && -z $server ]]; then
       emit found "model $(du -sb "$directory" | cut -f1) $directory"
     fi
   done

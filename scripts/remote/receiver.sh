@@ -7,7 +7,7 @@
 put() {
   local dir=$1 have hash size path part
   mkdir -p "$dir/.incoming"
-  exec 9>"$dir/.incoming/lock"
+  exec 9<"$dir"
   flock -w 60 9 || fail "$NODE: another transfer into $dir is under way; wait for its end."
   while read -r have hash size path; do
     [[ $have =~ ^[0-9]+$ && $hash =~ ^[0-9a-f]{40,64}$ && $size =~ ^[0-9]+$ && -n $path && /$path/ != */../* ]] ||
@@ -35,15 +35,20 @@ answer() (
   [[ ! -d $1 ]] || extras "$1" <"$manifest" | sed 's/^/extra /'
 )
 
-# finish DIR: the manifest in; what it does not name goes
+# finish DIR SHA256: the manifest in, which has that hash; what it does not name goes
 finish() (
   manifest=$(mktemp)
-  trap 'rm -f "$manifest"' EXIT
+  unnamed=$(mktemp)
+  trap 'rm -f "$manifest" "$unnamed"' EXIT
   cat >"$manifest"
-  extras "$1" <"$manifest" | while IFS= read -r path; do
+  [[ $(sha256sum <"$manifest") == "$2 "* ]] || fail "$NODE: the list of the model's files was cut on its way; run it again."
+  extras "$1" <"$manifest" >"$unnamed"
+  server=$(served_from "$1")
+  [[ ! -s $unnamed || -z $server ]] || fail "$NODE: $server serves from $1, so nothing is removed there; stop it first."
+  while IFS= read -r path; do
     say "$NODE: removing $path, which the revision does not have"
     rm -f -- "$1/$path"
-  done
+  done <"$unnamed"
   complete "$1" <"$manifest"
 )
 
@@ -59,6 +64,6 @@ case $verb in
   image-load) docker load -q ;;
   model-wanted) answer "$folder" ;;
   model-put) put "$folder" ;;
-  model-complete) finish "$folder" ;;
+  model-complete) finish "$folder" "$second" ;;
   *) fail "not allowed: $verb" ;;
 esac

@@ -19,7 +19,7 @@ from tests import samples
 DOCKER = r"""#!/bin/bash
 printf '%s\n' "$*" >>"$FAKE/docker.log"
 case $1 in
-  ps) cat "$FAKE/served/id" 2>/dev/null ;;
+  ps) [[ ! -e $FAKE/served/id ]] || cat "$FAKE/served/id" ;;
   inspect) [[ $3 == *Mounts* ]] && cat "$FAKE/served/mounts" || cat "$FAKE/served/facts" ;;
   run)
     while [[ $1 != stub:tag ]]; do
@@ -35,6 +35,10 @@ SSH = r"""#!/bin/bash
 while [[ $1 != *@* ]]; do shift; done
 shift
 export HOME=$FAKE/worker SSH_ORIGINAL_COMMAND="$*"
+if [[ $1 == model-complete && -e $FAKE/cut-list ]]; then
+  head -c "$(cat "$FAKE/cut-list")" | bash "$FAKE/receiver"
+  exit
+fi
 if [[ $1 == model-put ]]; then
   limit=$(cat "$FAKE/cut" 2>/dev/null || echo 100000000)
   head -c "$limit" | tee >(wc -c >"$FAKE/put.bytes") | bash "$FAKE/receiver"

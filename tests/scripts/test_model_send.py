@@ -75,6 +75,16 @@ def test_a_cut_copy_goes_on_where_it_ended(nodes: Nodes, revision: Path) -> None
     assert total - 3_000_000 <= bytes_put(nodes) < total - 3_000_000 + 2000
 
 
+@pytest.mark.parametrize("cut", [0, 100])
+def test_a_list_that_was_cut_removes_nothing(nodes: Nodes, revision: Path, cut: int) -> None:
+    sent(nodes, revision)
+    (nodes.place / "cut-list").write_text(str(cut))
+    run = nodes.send(revision, revision / ".complete")
+    assert run.returncode != 0
+    assert "list of the model's files was cut" in run.stderr
+    assert content(nodes.worker / REVISION) == content(revision)
+
+
 @pytest.mark.parametrize("harm", ["truncated", "missing", "other"])
 def test_a_bad_shard_is_sent_alone(nodes: Nodes, revision: Path, harm: str) -> None:
     sent(nodes, revision)
