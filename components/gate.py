@@ -22,7 +22,15 @@ from components.model import Model
 from components.network import Network
 from components.node import Node
 from components.remote import run, text, value
-from components.settings import RANKS_PORT, RAY_CLIENT_PORT, RAY_PORTS, Executor, Settings, digest
+from components.settings import (
+    RANKS_PORT,
+    RAY_CLIENT_PORT,
+    RAY_PORTS,
+    Distribution,
+    Executor,
+    Settings,
+    digest,
+)
 from components.settings import Node as NodeSettings
 
 MIN_FREE_MIB = 6144
@@ -68,6 +76,8 @@ class BeforeStop(pulumi.ComponentResource):
         super().__init__("spark-vllm:index:BeforeStop", "before-stop")
         share = str(settings.vllm.gpu_memory_utilization) if settings.container.gpus == "all" else ""
         generation = digest(serve_args(settings), serve_env(settings, settings.head, token=False))
+        # what the head sends is compared when it arrives
+        each_pulls = settings.image.distribution is Distribution.REGISTRY
         images = [image.on_head, *image.on_workers]
         ready = [
             run(
@@ -85,6 +95,7 @@ class BeforeStop(pulumi.ComponentResource):
                     "SHARE": share,
                     "GENERATION": generation,
                 },
+                secrets={"IDENTITY": image.identity if each_pulls else ""},
                 opts=leaf.step(self, after=[*network.links, image_there, model_there]),
             )
             for node, image_there, model_there in zip(nodes, images, model.on_nodes, strict=True)
@@ -134,7 +145,7 @@ def _check_arguments(  # noqa: PLR0913 - both gates ask the same question
         node=head,
         inputs={
             "NODE": head.name,
-            "NAME": f"spark-vllm-{name}",
+            "NAME": f"spark-vllm-{pulumi.get_stack()}-{name}",
             "TAG": settings.image.local_tag,
             "CHECK": text("check_args.py"),
             "REQUEST": json.dumps(serve_args(settings)),

@@ -2,8 +2,10 @@
 # Is all that this node's new containers need in place, before any old one is stopped?
 # NAMES: container names, one a line. PORTS: "port what" lines that must be free, or held by ours.
 # ROLE: head or worker; the containers of a worker under its old name make room for the new, a head's go last.
+# IDENTITY: of the image on the head, where this node has pulled its own.
 # SHARE: of the unified memory that vLLM will take; empty without a GPU. GENERATION: why it is asked again.
 : "${NODE:?}" "${ROLE:?}" "${TAG:?}" "${NAMES:?}" "${PORTS?}" "${PROJECT:?}" "${STACK:?}" "${SHARE?}" "${GENERATION:?}"
+: "${IDENTITY?}"
 MEMINFO=${MEMINFO:-/proc/meminfo}
 
 owner_of() { docker inspect --format '{{index .Config.Labels "spark-vllm.project"}}/{{index .Config.Labels "spark-vllm.stack"}}' "$1" 2>/dev/null; }
@@ -12,7 +14,17 @@ ours() {
   docker ps "$@" --filter "label=spark-vllm.project=$PROJECT" --filter "label=spark-vllm.stack=$STACK"
 }
 
-ours_is_running() { [[ -n $(ours -q) ]]; }
+# what is named spark-vllm-* only checks or fetches
+ours_is_running() { ours --format '{{.Names}}' | holds -vE '^(spark-vllm-|$)'; }
+
+# is_ours PORT WHAT: does one of our containers that run listen there? Ray's client is at its default.
+is_ours() {
+  if [[ $2 == "Ray's client" ]]; then
+    ours_is_running
+  else
+    ours -q | xargs -r docker inspect --format '{{json .Args}} {{json .Config.Env}}' | holds -wF -- "$1"
+  fi
+}
 
 # GPU and CPU share one memory, https://docs.nvidia.com/dgx/dgx-spark/known-issues.html: vLLM refuses to start
 # on less than its share, and the page cache counts as taken.
@@ -33,6 +45,8 @@ memory() {
 
 main() {
   docker image inspect "$TAG" >/dev/null 2>&1 || fail "$NODE: the image $TAG is gone; bring it back with: pulumi up --replace '**::image-$NODE'."
+  [[ -z $IDENTITY || $(image_identity "$TAG") == "$IDENTITY" ]] ||
+    fail "$NODE: $TAG holds something else than on the head: are all nodes of one architecture? Bring it anew: pulumi up --replace '**::image-$NODE'."
   local name owner port what old
   while IFS= read -r name; do
     owner=$(owner_of "$name") || continue
@@ -44,7 +58,7 @@ main() {
     fail "$NODE: the containers on this machine are those of a head named $old: keep the name $old, or take the deployment down first (pulumi destroy). Nothing was stopped."
   while read -r port what; do
     [[ -n $port ]] || continue
-    if [[ -n $(ss -Hltn "sport = :$port") ]] && ! ours_is_running; then
+    if [[ -n $(ss -Hltn "sport = :$port") ]] && ! is_ours "$port" "$what"; then
       fail "$NODE: port $port ($what) is taken by another program ($(ss -Hltnp "sport = :$port" | grep -o 'users:.*' || echo 'sudo ss -ltnp shows which')); stop it, or choose another port."
     fi
   done <<<"$PORTS"
