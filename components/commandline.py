@@ -230,7 +230,10 @@ def ranks_generation(settings: Settings) -> str:
     """Names what all ranks must agree on under `mp`: none of them may be of another life than the rest."""
     return digest(
         serve_args(settings),
-        [(node.name, serve_env(settings, node, token=False)) for node in settings.nodes],
+        [
+            (node.name, [str(rail.address) for rail in node.rails], serve_env(settings, node, token=False))
+            for node in settings.nodes
+        ],
     )
 
 

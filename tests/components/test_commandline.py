@@ -17,13 +17,14 @@ from components.commandline import (
     flags,
     kept_on_node,
     rank_env,
+    ranks_generation,
     ray_args,
     ray_env,
     serve_args,
     serve_env,
 )
 from components.remote import compose, text
-from components.settings import OWNED_RAY_FLAGS
+from components.settings import OWNED_RAY_FLAGS, parse
 from tests import samples
 
 
@@ -136,6 +137,17 @@ def test_the_ranks_of_mp_know_each_other() -> None:
     renamed["nodes"][1]["name"] = "spare"
     other = samples.settings(nodes=renamed["nodes"], vllm=renamed["vllm"])
     assert rank_env(other, other.head)["SPARK_GENERATION"] != head["SPARK_GENERATION"]
+
+
+def test_an_address_of_any_rail_is_a_new_life_for_all_ranks_of_mp() -> None:
+    def generation(second_rail: str) -> str:
+        config = samples.config(3, vllm={"servedModelName": "tiny", "executor": "mp"})
+        config["nodes"][1]["rails"][1]["address"] = second_rail
+        return ranks_generation(parse(samples.raw(config)))
+
+    right = samples.config(3)["nodes"][1]["rails"][1]["address"]
+    assert generation(right) == generation(right)
+    assert generation("192.168.201.99/24") != generation(right)
 
 
 def test_each_node_has_its_own_addresses_and_interfaces() -> None:
