@@ -31,7 +31,9 @@ write_attempts() { printf '%s %s\n' "$(boot)" "$1" >"$attempts_file"; }
 
 wait_for_port() {
   local host=${1%:*} port=${1##*:} waited=0
-  until (exec 3<>"/dev/tcp/$host/$port") 2>/dev/null; do
+  # a packet that is lost without a word must not keep a stop waiting
+  # shellcheck disable=SC2016
+  until timeout 2 bash -c 'exec 3<>"/dev/tcp/$0/$1"' "$host" "$port" 2>/dev/null; do
     ((waited % 15)) || say "waiting for $1"
     sleep 1
     waited=$((waited + 1))

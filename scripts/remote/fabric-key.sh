@@ -7,7 +7,12 @@ main() {
   case ${1-} in
     apply)
       install -d -m 700 "$HOME/.ssh"
-      [[ -f $file ]] || ssh-keygen -q -t ed25519 -N '' -C "$KEY" -f "$file"
+      # one that was killed may have left half of it
+      if ! ssh-keygen -y -P '' -f "$file" >/dev/null 2>&1; then
+        rm -f "$file" "$file.pub"
+        ssh-keygen -q -t ed25519 -N '' -C "$KEY" -f "$file"
+      fi
+      [[ -s $file.pub ]] || ssh-keygen -y -P '' -f "$file" >"$file.pub"
       emit public_key "$(cut -d' ' -f1,2 <"$file.pub")"
       ;;
     remove) rm -f "$file" "$file.pub" ;;

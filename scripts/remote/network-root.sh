@@ -281,8 +281,8 @@ activate() {
 }
 
 await() {
-  local rail wrong
-  for ((SECONDS = 0; SECONDS < 30; )); do
+  local rail wrong began=$SECONDS
+  while ((SECONDS - began < 30)); do
     wrong=
     while read -r rail; do
       among "$(address_of "$rail")" "$(live_addresses "$rail")" && [[ $(<"/sys/class/net/$rail/mtu") == "$MTU" ]] ||

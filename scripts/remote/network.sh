@@ -102,10 +102,10 @@ as_root() {
 
 # heard: has the other end of this SSH connection taken what was said since the change?
 heard() {
-  local their_port our_port queue
+  local their_port our_port queue began=$SECONDS
   [[ -n ${SSH_CONNECTION-} ]] || return 0
   read -r _ their_port _ our_port <<<"$SSH_CONNECTION"
-  for ((SECONDS = 0; SECONDS < HEARD_SECONDS; )); do
+  while ((SECONDS - began < HEARD_SECONDS)); do
     say "$NODE: changed; is this heard?"
     sleep 1
     queue=$(ss -Htn "sport = :$our_port and dport = :$their_port" | awk 'NR == 1 {print $3}')

@@ -32,7 +32,8 @@ says() { grep -qE "$1" <<<"$body"; }
 
 main() {
   local body
-  ask "$HELLO" 16
+  # a model that thinks needs more than a few words until it answers
+  ask "$HELLO" "$([[ -n $REASONING_PARSER ]] && echo 256 || echo 16)"
   says '"(content|reasoning|reasoning_content)": ?"[^"]' ||
     fail "$NODE: the completion holds neither content nor reasoning: ${body:0:400}"
   emit completion ok
