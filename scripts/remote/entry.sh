@@ -97,7 +97,15 @@ lifeline=
 alone=
 stopped=
 # What is waited for ends with a stop at once; vLLM and Ray are told, and waited for.
-trap 'stopped=1; [[ -n $child ]] || exit 143; kill -TERM "$child" 2>/dev/null || true' TERM INT
+stop() {
+  stopped=1
+  case $child in
+    '') exit 143 ;;
+    starting) ;;
+    *) kill -TERM "$child" 2>/dev/null || true ;;
+  esac
+}
+trap stop TERM INT
 clear_leftovers
 wait_for_peers
 
@@ -108,8 +116,11 @@ say "start $count of $SPARK_ATTEMPTS: $role"
   sleep "$SPARK_HEALTHY_AFTER"
   write_attempts 0
 ) </dev/null >/dev/null 2>&1 &
+child=starting
 "$@" &
 child=$!
+# a stop that came before its number was known
+[[ -z $stopped ]] || stop
 status=0
 while :; do
   status=0

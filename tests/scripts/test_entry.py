@@ -76,6 +76,14 @@ def test_a_stop_reaches_the_command_and_is_no_clean_end(entry: Path) -> None:
     assert "start 1 of 2" in start(entry, "true").stderr, "what was stopped has not failed"
 
 
+def test_a_stop_while_the_command_is_being_started_reaches_it_too(entry: Path) -> None:
+    entry.write_text(entry.read_text().replace("child=$!\n# a stop", "kill -TERM $$\nchild=$!\n# a stop", 1))
+    began = time.monotonic()
+    done = start(entry, "sleep", "15")
+    assert done.returncode == 128 + signal.SIGTERM
+    assert time.monotonic() - began < 10, "the command was left behind"
+
+
 def test_the_key_comes_from_its_file_byte_for_byte(entry: Path) -> None:
     key = "a b$HOME`id`'\"\\x"
     (entry.parent / "api-key").write_text(key)
