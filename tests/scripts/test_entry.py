@@ -77,7 +77,7 @@ def test_a_stop_reaches_the_command_and_is_no_clean_end(entry: Path) -> None:
 
 
 def test_a_stop_while_the_command_is_being_started_reaches_it_too(entry: Path) -> None:
-    entry.write_text(entry.read_text().replace("child=$!\n# a stop", "kill -TERM $$\nchild=$!\n# a stop", 1))
+    entry.write_text(entry.read_text().replace("child=$!\n", "kill -TERM $$\nchild=$!\n", 1))
     began = time.monotonic()
     done = start(entry, "sleep", "15")
     assert done.returncode == 128 + signal.SIGTERM
