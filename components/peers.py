@@ -58,6 +58,7 @@ class Peers(pulumi.ComponentResource):
                         "FROM": ",".join(str(rail.address.ip) for rail in head.settings.rails),
                         "RECEIVER": _receiver(worker, settings),
                     },
+                    libraries=["doors.sh"],
                     secrets={"PUBLIC_KEY": value(made, "public_key")},
                     opts=leaf.step(self, after=[worker.preflight, made]),
                 )

@@ -88,6 +88,7 @@ def hold(  # noqa: PLR0913 - as above
     inputs: Mapping[str, str],
     secrets: Mapping[str, pulumi.Input[str]] | None = None,
     timeout: int = 120,
+    libraries: Sequence[str] = (),
 ) -> remote.Command:
     """A thing on a node with a beginning and an end: `apply` is idempotent, `remove` undoes it.
 
@@ -99,6 +100,7 @@ def hold(  # noqa: PLR0913 - as above
         inputs: variables of the script.
         secrets: variables that are secret, or known only later.
         timeout: seconds after which the node itself ends the script.
+        libraries: files of scripts/remote with functions that the script uses.
     """
     apply = f"timeout -k 10 {timeout} bash -s -- apply"
     return remote.Command(
@@ -107,7 +109,7 @@ def hold(  # noqa: PLR0913 - as above
         create=apply,
         update=apply,
         delete=f"timeout -k 10 {timeout} bash -s -- remove",
-        stdin=_stdin(script, inputs, secrets),
+        stdin=_stdin(script, inputs, secrets, libraries),
         add_previous_output_in_env=False,
         opts=opts,
     )
@@ -115,14 +117,15 @@ def hold(  # noqa: PLR0913 - as above
 
 def value(command: remote.Command, key: str) -> pulumi.Output[str]:
     """What a step printed as `key=value`; empty where it printed no such line."""
-    return command.stdout.apply(lambda out: dict(_pairs(out)).get(key, ""))
+    return command.stdout.apply(lambda out: dict(pairs(out)).get(key, ""))
 
 
 def _program(script: str, libraries: Sequence[str]) -> str:
     return "".join(text(part) for part in ("lib.sh", *libraries, script))
 
 
-def _pairs(out: str) -> list[tuple[str, str]]:
+def pairs(out: str) -> list[tuple[str, str]]:
+    """The `key=value` lines that a script printed, in their order."""
     return [(key, rest) for key, found, rest in (line.partition("=") for line in out.splitlines()) if found]
 
 

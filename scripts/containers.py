@@ -12,6 +12,8 @@ from scripts import ssh
 
 SERVER = "vllm"
 """The container that serves, on the head."""
+RESOURCE = "docker:index/container:Container"
+"""What Pulumi calls a container."""
 
 
 @dataclass(frozen=True)

@@ -20,17 +20,17 @@ from rich.syntax import Syntax
 from rich.table import Table
 from ruamel.yaml import YAML
 
+from components.remote import pairs
 from components.settings import PROJECT
 from scripts import ssh
 from scripts.console import err
 from scripts.pins import Secret, pins
 from scripts.pulumi import ROOT, PulumiError, pulumi
 from scripts.stack import DEFAULT, ConfigFile, StackName, secret
+from scripts.units import GB, GIB, KIB
 
 Node = dict[str, Any]
 SSH_PORT = 22
-KIB_PER_GIB = 1024**2
-GB = 10**9
 
 
 @dataclass
@@ -45,8 +45,7 @@ class Facts:
     def read(cls, out: str) -> Facts:
         """Read its standard output."""
         found = cls()
-        for line in out.splitlines():
-            key, _, value = line.partition("=")
+        for key, value in pairs(out):
             if key == "rail":
                 found.rails.append(value.split())
             elif key == "neighbour":
@@ -218,7 +217,7 @@ def _table(names: Sequence[str], facts: Sequence[Facts]) -> Table:
     rows = {
         "host": [f"{each['hostname']}, {each['arch']}, kernel {each['kernel']}" for each in of],
         "GPU": [f"{each['gpu']}, driver {each['driver']}" if each["gpu"] else "none" for each in of],
-        "memory": [f"{int(each['memory_kib']) / KIB_PER_GIB:.0f} GiB" for each in of],
+        "memory": [f"{int(each['memory_kib']) * KIB / GIB:.0f} GiB" for each in of],
         "disk": [f"{int(each['disk']) / GB:.0f} GB free" for each in of],
         "Docker": [
             f"{each['docker']}, store {each['image_store']}, NVIDIA runtime {each['runtime']}"

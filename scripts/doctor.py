@@ -22,7 +22,7 @@ from components.settings import PROJECT, Node
 from scripts import ssh
 from scripts.api import api, refusal
 from scripts.console import out
-from scripts.containers import SERVER, Container
+from scripts.containers import RESOURCE, SERVER, Container
 from scripts.findings import Facts, Finding, Level, judge
 from scripts.nodes import Connections, connected
 from scripts.pulumi import PulumiError, pulumi
@@ -30,7 +30,6 @@ from scripts.stack import DEFAULT, AsJson, ConfigFile, Stack, StackName, load
 
 STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
 API_SECONDS = 60
-CONTAINER = "docker:index/container:Container"
 
 
 def doctor(
@@ -121,7 +120,7 @@ def _state(stack: Stack) -> tuple[Mapping[str, str], Finding | None]:
         )
     resources = state["deployment"].get("resources") or []
     return {
-        each["inputs"]["name"]: each["id"] for each in resources if each["type"] == CONTAINER and "id" in each
+        each["inputs"]["name"]: each["id"] for each in resources if each["type"] == RESOURCE and "id" in each
     }, None
 
 

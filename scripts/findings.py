@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from components.remote import pairs
 from components.settings import Settings
 from scripts.containers import Container, read
+from scripts.units import GIB, KIB
 
-KIB, GIB = 1024, 1024**3
 FULL_SHARE = 0.95
 """A disk that is fuller leaves no room for a log or a compile."""
 CLOCK_SECONDS = 2.0
@@ -83,8 +84,7 @@ class Facts:
         """Read what doctor.sh printed."""
         values: dict[str, str] = {}
         disks, ports, strangers = [], [], []
-        for line in out.splitlines():
-            key, _, value = line.partition("=")
+        for key, value in pairs(out):
             if key == "disk":
                 what, free, total, path = value.split(maxsplit=3)
                 disks.append((what, int(free), int(total), path))

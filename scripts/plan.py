@@ -18,12 +18,11 @@ import typer
 from rich.text import Text
 
 from scripts.console import out
-from scripts.containers import SERVER
+from scripts.containers import RESOURCE, SERVER
 from scripts.pulumi import PulumiError, pulumi
 from scripts.sizes import Download, sizes
 from scripts.stack import DEFAULT, AsJson, ConfigFile, StackName, load
 
-CONTAINER = "docker:index/container:Container"
 COMMAND = "command:remote:Command"
 REPLACED = ("replace", "create-replacement")
 TAG = "logOpts"
@@ -154,9 +153,9 @@ def read(stack: str, previewed: Mapping[str, Any], outputs: Mapping[str, Any]) -
         name, kind, op = urn.rpartition("::")[2], urn.split("::")[2].rpartition("$")[2], step["op"]
         if kind == COMMAND and op in ("create", "create-replacement", "replace"):
             found.steps.append(name)
-        elif kind == CONTAINER and op == "same":
+        elif kind == RESOURCE and op == "same":
             found.kept.append(_docker_name(step["newState"]))
-        elif kind == CONTAINER and op in ("create", "delete", *REPLACED):
+        elif kind == RESOURCE and op in ("create", "delete", *REPLACED):
             change = Change.REPLACE if op in REPLACED else Change(op)
             state = step.get("newState") or step["oldState"]
             found.containers.append(Restart(_docker_name(state), change, tuple(_reasons(step))))

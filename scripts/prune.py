@@ -17,8 +17,8 @@ from components.settings import HubModel
 from scripts import ssh
 from scripts.console import err, out
 from scripts.nodes import connected
-from scripts.sizes import GB
 from scripts.stack import DEFAULT, AsJson, ConfigFile, Stack, StackName, load
+from scripts.units import GB
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import asyncssh
 
+from components.remote import pairs
 from components.settings import HubModel, Image
 from scripts import ssh
 
@@ -53,7 +54,7 @@ async def ask(  # noqa: PLR0913 - what may be asked
         "HUB_TOKEN": hub_token or "",
     }
     out = await ssh.run(link, "published.sh", inputs, libraries=["registry.sh"])
-    return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+    return dict(pairs(out))
 
 
 def image_bytes(manifests: str, architecture: str) -> int | None:

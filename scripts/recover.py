@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from components.peers import key_name
+from components.remote import pairs
 from components.settings import PROJECT
 from scripts import containers, ssh
 from scripts.console import err
@@ -27,7 +28,7 @@ from scripts.nodes import connected, must
 from scripts.pulumi import pulumi
 from scripts.stack import DEFAULT, ConfigFile, Stack, StackName, load
 
-OF_DOCKER = {"docker:index/container:Container": "container", "docker:index/volume:Volume": "volume"}
+OF_DOCKER = {containers.RESOURCE: "container", "docker:index/volume:Volume": "volume"}
 KINDS = {
     "container": "container",
     "volume": "volume",
@@ -129,8 +130,7 @@ async def _clean(stack: Stack, known: set[tuple[str, str]], console: Console, *,
 async def _look(stack: Stack, node: str, link: asyncssh.SSHClientConnection) -> list[Leftover]:
     out = await _script(stack, node, link)
     found = [Leftover(node, "container", each.id, each.name, each.words) for each in containers.read(out)]
-    for line in out.splitlines():
-        kind, _, name = line.partition("=")
+    for kind, name in pairs(out):
         if kind in ("volume", "key", "door"):
             found.append(Leftover(node, kind, name, name, ""))
     return found
@@ -144,4 +144,4 @@ async def _script(stack: Stack, node: str, link: asyncssh.SSHClientConnection, r
         "KEY": key_name(stack.name),
         "REMOVE": remove,
     }
-    return await ssh.run(link, "leftovers.sh", inputs, libraries=["containers.sh"])
+    return await ssh.run(link, "leftovers.sh", inputs, libraries=["containers.sh", "doors.sh"])

@@ -10,8 +10,7 @@ from scripts import ssh
 from scripts.nodes import connected, must
 from scripts.published import ask, image_bytes, model_bytes
 from scripts.stack import Stack
-
-GB = 10**9
+from scripts.units import GB
 
 
 @dataclass(frozen=True)

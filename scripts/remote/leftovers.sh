@@ -2,8 +2,6 @@
 # What of one stack is on this node, for a state that may not know it: told, or, what REMOVE lists, removed.
 # KEY: name of the SSH key by which the head sends files. REMOVE: "kind name" lines.
 : "${NODE:?}" "${PROJECT:?}" "${STACK:?}" "${KEY:?}" "${REMOVE?}"
-AUTHORIZED=$HOME/.ssh/authorized_keys
-RECEIVERS=$HOME/.local/share/spark-vllm
 
 doors() {
   {
@@ -20,14 +18,6 @@ tell() {
   done
   [[ ! -e $HOME/.ssh/$KEY ]] || emit key "$KEY"
   doors | while read -r name; do emit door "$name"; done
-}
-
-close_door() {
-  local rest
-  rest=$(awk -v mark="$KEY/$1" '$NF != mark' "$AUTHORIZED")
-  (umask 077 && printf '%s' "${rest:+$rest$'\n'}" >"$AUTHORIZED.$KEY")
-  mv "$AUTHORIZED.$KEY" "$AUTHORIZED"
-  rm -f "$RECEIVERS/$KEY-$1.sh"
 }
 
 remove() {
