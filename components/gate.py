@@ -96,6 +96,7 @@ class BeforeStop(pulumi.ComponentResource):
                     "GENERATION": generation,
                 },
                 secrets={"IDENTITY": image.identity if each_pulls else ""},
+                libraries=["machine.sh"],
                 opts=leaf.step(self, after=[*network.links, image_there, model_there]),
             )
             for node, image_there, model_there in zip(nodes, images, model.on_nodes, strict=True)
@@ -163,6 +164,7 @@ def _check_arguments(  # noqa: PLR0913 - both gates ask the same question
                 for variable, content in serve_env(settings, head.settings, token=False).items()
             },
         },
+        libraries=["machine.sh"],
         opts=leaf.step(parent, after=after),
         timeout=900,
     )

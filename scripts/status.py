@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from components.commandline import ray_address, ray_members
+from components.remote import pairs
 from components.settings import PROJECT, Executor, Node
 from scripts import containers, ssh
 from scripts.api import api, refusal
@@ -26,10 +27,10 @@ from scripts.console import out
 from scripts.containers import SERVER, Container
 from scripts.nodes import Connections, connected
 from scripts.stack import DEFAULT, AsJson, ConfigFile, Stack, StackName, load
+from scripts.units import GIB, KIB
 
 COMPLETION_SECONDS = 60
 SAMPLE_SECONDS = 1.0
-KIB, GIB = 1024, 1024**3
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,7 @@ class NodeStatus:
     def take(self, out: str) -> None:
         """Read what status.sh printed."""
         self.containers = containers.read(out)
-        for line in out.splitlines():
-            key, _, value = line.partition("=")
+        for key, value in pairs(out):
             if key == "rail":
                 self.rails.append(Link.read(value))
             elif key in ("memory_total_kib", "memory_available_kib"):
@@ -233,7 +233,7 @@ async def _node(stack: Stack, node: Node, links: Connections) -> NodeStatus:
         "SERVER": SERVER if is_head else "",
     }
     try:
-        found.take(await ssh.run(link, "status.sh", inputs, libraries=["containers.sh"]))
+        found.take(await ssh.run(link, "status.sh", inputs, libraries=["containers.sh", "machine.sh"]))
     except ssh.UnreachableError as error:
         found.fault = str(error)
     return found

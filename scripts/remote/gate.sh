@@ -73,7 +73,7 @@ main() {
       return
     fi
   fi
-  free=$(awk '/^MemAvailable:/ {print int($2 / 1024)}' /proc/meminfo)
+  free=$(($(memory_kib MemAvailable) / 1024))
   if ((free < MIN_FREE_MIB)); then
     say "warning: $NODE has $free MiB of memory free, less than $MIN_FREE_MIB: the arguments are not checked"
     emit check skipped

@@ -6,7 +6,6 @@
 # SHARE: of the unified memory that vLLM will take; empty without a GPU. GENERATION: why it is asked again.
 : "${NODE:?}" "${ROLE:?}" "${TAG:?}" "${NAMES:?}" "${PORTS?}" "${PROJECT:?}" "${STACK:?}" "${SHARE?}" "${GENERATION:?}"
 : "${IDENTITY?}"
-MEMINFO=${MEMINFO:-/proc/meminfo}
 
 owner_of() { docker inspect --format '{{index .Config.Labels "spark-vllm.project"}}/{{index .Config.Labels "spark-vllm.stack"}}' "$1" 2>/dev/null; }
 
@@ -35,8 +34,8 @@ memory() {
   else
     emit page_cache kept
   fi
-  total=$(awk '/^MemTotal:/ {print int($2 / 1024)}' "$MEMINFO")
-  available=$(awk '/^MemAvailable:/ {print int($2 / 1024)}' "$MEMINFO")
+  total=$(($(memory_kib MemTotal) / 1024))
+  available=$(($(memory_kib MemAvailable) / 1024))
   wanted=$(awk -v total="$total" -v share="$SHARE" 'BEGIN {print int(total * share)}')
   # what ours hold is given back by their stop, and no tool tells how much of the unified memory it is
   ours_is_running || ((available >= wanted)) ||

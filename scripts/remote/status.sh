@@ -28,8 +28,8 @@ main() {
   local interface
   local -a rails
   read -ra rails <<<"$RAILS"
-  emit memory_total_kib "$(awk '/^MemTotal:/ {print $2}' /proc/meminfo)"
-  emit memory_available_kib "$(awk '/^MemAvailable:/ {print $2}' /proc/meminfo)"
+  emit memory_total_kib "$(memory_kib MemTotal)"
+  emit memory_available_kib "$(memory_kib MemAvailable)"
   for interface in "${rails[@]}"; do rail "$interface"; done
   our_containers || fail "$NODE: Docker does not answer: $(docker version 2>&1 | tail -n 1)"
   [[ -z $RAY ]] || ray_members

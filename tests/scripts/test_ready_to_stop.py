@@ -41,6 +41,7 @@ def look(  # noqa: PLR0913 - what a node may look like
         "ready-to-stop.sh",
         inputs,
         scratch,
+        libraries=["machine.sh"],
         docker=f'{asked}; [ "$1" != ps ] || {shown}; [ "$1 $2" != "inspect --format" ]',
         sudo=f'echo "$*" >>"{scratch}/sudo.log"; exit {0 if sudo else 1}',
         sync=":",
