@@ -62,6 +62,10 @@ class Sampling:
     temperature: float | None = None
     system: str | None = None
 
+    def beginning(self) -> list[dict[str, str]]:
+        """The messages that stand before the first question."""
+        return [{"role": "system", "content": self.system}] if self.system else []
+
     def request(self, model: str, messages: list[dict[str, str]]) -> dict[str, Any]:
         """The body of the request."""
         given = {"max_tokens": self.max_tokens, "temperature": self.temperature}
@@ -134,7 +138,7 @@ async def _talk(stack: Stack, sampling: Sampling, question: str | None, *, as_js
     head = stack.settings.head
     console = out()
     printer = None if as_json else Printer(console)
-    messages = [{"role": "system", "content": sampling.system}] if sampling.system else []
+    messages = sampling.beginning()
     # One node is enough to ask: the others need not be in reach.
     async with (
         connected([head]) as links,
@@ -217,8 +221,7 @@ def _take(answer: Answer, event: dict[str, Any], at: float, printer: Printer | N
 
 
 def _curl(stack: Stack, sampling: Sampling, question: str) -> str:
-    messages = [{"role": "system", "content": sampling.system}] if sampling.system else []
-    messages.append({"role": "user", "content": question})
+    messages = [*sampling.beginning(), {"role": "user", "content": question}]
     body = json.dumps(sampling.request(stack.settings.vllm.served_model_name, messages))
     endpoint = stack.outputs().get("endpoint")
     if endpoint is None:

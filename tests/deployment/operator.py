@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from typing import Any, Self
 
 from lab.deployment import ROOT, Deployment
@@ -21,13 +22,7 @@ def command(
     environment = deployment.process_environment()
     environment.pop("COLUMNS", None)
     done = subprocess.run(
-        [
-            str(ROOT / "bin" / "spark-vllm"),
-            name,
-            f"--stack={deployment.stack}",
-            f"--config-file={deployment.config_file}",
-            *argv,
-        ],
+        _argv(deployment, name, argv),
         env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -44,6 +39,11 @@ def report(deployment: Deployment, name: str, *argv: str, status: int = 0) -> An
     return json.loads(command(deployment, name, *argv, "--json", status=status).stdout)
 
 
+def _argv(deployment: Deployment, name: str, argv: Sequence[str]) -> list[str]:
+    own = (f"--stack={deployment.stack}", f"--config-file={deployment.config_file}")
+    return [str(ROOT / "bin" / "spark-vllm"), name, *own, *argv]
+
+
 class Terminal:
     """A command that goes on until Ctrl-C, in a terminal."""
 
@@ -52,11 +52,7 @@ class Terminal:
             # what is started in the background of a shell without job control has Ctrl-C ignored
             "env",
             "--default-signal=INT",
-            str(ROOT / "bin" / "spark-vllm"),
-            name,
-            f"--stack={deployment.stack}",
-            f"--config-file={deployment.config_file}",
-            *argv,
+            *_argv(deployment, name, argv),
         ]
         self._environment = {**deployment.process_environment(), "COLUMNS": "160", "TERM": "xterm"}
         self._said = ""
