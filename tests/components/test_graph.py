@@ -63,6 +63,10 @@ def test_with_a_registry_for_all_each_node_pulls_for_itself(pair: Graph) -> None
     assert {"Command check-arguments", "Command link-worker"} <= graph.needs(pull.key)
     assert pull.key in graph.needs(HEAD)
     assert "RemoteImage pulled-worker" not in pair.resources
+    for node in ("head", "worker"):
+        assert graph[f"RemoteImage pulled-{node}"].inputs["keepLocally"] is True, (
+            "an old image goes with a new pin"
+        )
 
 
 def test_what_is_slow_runs_side_by_side(pair: Graph) -> None:

@@ -92,6 +92,15 @@ def test_what_is_right_is_left_alone_and_needs_no_sudo(worker: Rails) -> None:
     assert worker.files() == before
 
 
+def test_an_unmanaged_network_is_checked_and_never_changed(worker: Rails) -> None:
+    before = worker.files()
+    change = worker_rail(1, "192.168.201.99/24", manage=False)
+    done(worker.network("apply", change), "changed=none")
+    done(worker.network("remove", change), "removed=none")
+    assert (worker.files(), worker.addresses()) == (before, DELIVERED)
+    refused(worker.link(change), f"{TWIN} does not have 192.168.201.99/24")
+
+
 def test_an_address_that_a_reboot_loses_is_warned_of(worker: Rails) -> None:
     worker.root(f"ip addr add {MOVED} dev {TWIN}")
     ended = worker.network("apply", worker_rail(1, MOVED))
