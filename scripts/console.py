@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from rich.console import Console
+from rich.text import Text
 
 WIDE = 200
 
@@ -17,6 +18,11 @@ def out(*, tables: bool = False) -> Console:
 def err() -> Console:
     """Standard error, for what is said beside it."""
     return _console(stderr=True, soft_wrap=True)
+
+
+def warn(words: str) -> None:
+    """Say what is missing beside what was asked for."""
+    err().print(Text(f"warning: {words}", style="yellow"))
 
 
 def _console(*, stderr: bool, soft_wrap: bool) -> Console:

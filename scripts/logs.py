@@ -15,9 +15,9 @@ import typer
 from rich.text import Text
 
 from scripts import ssh
-from scripts.console import err, out
+from scripts.console import out, warn
 from scripts.containers import Container, ours
-from scripts.nodes import connected
+from scripts.nodes import connected, reached
 from scripts.stack import DEFAULT, AsJson, ConfigFile, Stack, StackError, StackName, load
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
@@ -128,21 +128,12 @@ class Printer:
             )
             self._console.print(Text(words.strip() or "none that can be told from the rest", style="red"))
 
-    def fault(self, words: str) -> None:
-        """Write what is missing here, beside the log itself."""
-        err().print(Text(f"warning: {words}", style="yellow"))
-
 
 async def _show(
     stack: Stack, names: Sequence[str], options: Sequence[str], printer: Printer, *, follow: bool
 ) -> None:
     async with connected(stack.settings.nodes) as all_links:
-        links = {}
-        for node, link in all_links.items():
-            if isinstance(link, ssh.UnreachableError):
-                printer.fault(str(link))
-            else:
-                links[node] = link
+        links = reached(all_links, warn)
         sources = await _sources(stack, links, names)
         read = await asyncio.gather(*(_read(links[each.node], each, options) for each in sources))
         for line in heapq.merge(*read):

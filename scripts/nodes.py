@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import asyncssh
@@ -41,6 +41,24 @@ async def connected(nodes: Sequence[Node]) -> AsyncIterator[Connections]:
         for node in nodes:
             links[node.name] = asyncio.create_task(link(node))
         yield {name: await task for name, task in links.items()}
+
+
+def reached(
+    connections: Connections, fault: Callable[[str], None]
+) -> dict[str, asyncssh.SSHClientConnection]:
+    """The connections that there are; of the others it is told why not.
+
+    Args:
+        connections: To all nodes.
+        fault: Is told of each node that is out of reach.
+    """
+    found = {}
+    for name, link in connections.items():
+        if isinstance(link, ssh.UnreachableError):
+            fault(str(link))
+        else:
+            found[name] = link
+    return found
 
 
 def must(connections: Connections, name: str) -> asyncssh.SSHClientConnection:

@@ -15,8 +15,8 @@ from rich.table import Table
 from components.container import cache_volume
 from components.settings import HubModel
 from scripts import ssh
-from scripts.console import err, out
-from scripts.nodes import connected
+from scripts.console import out, warn
+from scripts.nodes import connected, reached
 from scripts.stack import DEFAULT, AsJson, ConfigFile, Stack, StackName, load
 from scripts.units import GB
 
@@ -48,13 +48,8 @@ def prune(
 
 async def _prune(stack: Stack, *, yes: bool, as_json: bool) -> None:
     async with connected(stack.settings.nodes) as links:
-        reached: dict[str, asyncssh.SSHClientConnection] = {}
-        for name, link in links.items():
-            if isinstance(link, ssh.UnreachableError):
-                err().print(f"[yellow]warning:[/] {link}")
-            else:
-                reached[name] = link
-        looks = await asyncio.gather(*(_look(stack, name, link) for name, link in reached.items()))
+        within_reach = reached(links, warn)
+        looks = await asyncio.gather(*(_look(stack, name, link) for name, link in within_reach.items()))
         found = [each for look in looks for each in look]
         if as_json:
             print(json.dumps([asdict(each) for each in found], indent=2))
@@ -65,7 +60,7 @@ async def _prune(stack: Stack, *, yes: bool, as_json: bool) -> None:
         out().print(_table(found))
         if not yes:
             typer.confirm("Remove them? What is wanted again is fetched or made again.", abort=True)
-        await _remove(stack, reached, found)
+        await _remove(stack, within_reach, found)
         out().print(f"{sum(each.bytes for each in found) / GB:.2f} GB freed")
 
 

@@ -23,15 +23,12 @@ hub() {
 }
 
 repair() {
-  local server file
+  local server
   server=$(served_from "$DIRECTORY")
   [[ -z $server ]] ||
     fail "$NODE: $(cut -d' ' -f4- "$work/wanted" | cat - "$work/extras" | sed -n 1p) in $DIRECTORY is not as the hub has it, and $server serves from there; nothing was changed. Stop it (docker stop $server), then: pulumi up --refresh --replace '**::model-*'."
   need_room "$NODE" "$DIRECTORY" "$(bytes_of <"$work/wanted")" "$(free_bytes "$DIRECTORY")"
-  while IFS= read -r file; do
-    say "$NODE: removing $file, which the revision does not have"
-    rm -f -- "$DIRECTORY/$file"
-  done <"$work/extras"
+  remove_extras "$DIRECTORY" <"$work/extras"
   hub get <"$work/wanted" || fail "$NODE: $REPO did not arrive whole; what serves goes on serving. Run it again: it goes on from there."
   cut -d' ' -f2- "$work/wanted" | wanted "$DIRECTORY" >"$work/still"
   [[ ! -s $work/still ]] ||

@@ -71,6 +71,15 @@ files_of() { (cd "$1" && find -L . -mindepth 1 -name '.*' -prune -o -type f -pri
 # extras DIR: the manifest in, out the paths that it does not name
 extras() { comm -13 <(cut -d' ' -f3- | sort) <(files_of "$1" | sort); }
 
+# remove_extras DIR: paths in, and those files go
+remove_extras() {
+  local path
+  while IFS= read -r path; do
+    say "$NODE: removing $path, which the revision does not have"
+    rm -f -- "$1/$path"
+  done
+}
+
 # complete DIR: the manifest in; the folder is whole from now on, also after a power cut
 complete() {
   rm -rf "$1/.incoming"

@@ -45,10 +45,7 @@ finish() (
   extras "$1" <"$manifest" >"$unnamed"
   server=$(served_from "$1")
   [[ ! -s $unnamed || -z $server ]] || fail "$NODE: $server serves from $1, so nothing is removed there; stop it first."
-  while IFS= read -r path; do
-    say "$NODE: removing $path, which the revision does not have"
-    rm -f -- "$1/$path"
-  done <"$unnamed"
+  remove_extras "$1" <"$unnamed"
   complete "$1" <"$manifest"
 )
 
