@@ -9,7 +9,8 @@ from components.network import Network
 from components.node import Node
 from components.peers import Peers
 from components.ray import Cluster
-from components.settings import load, require_pins
+from components.removal import Removal
+from components.settings import advise, load, require_pins
 from components.vllm import Vllm
 
 settings, secrets = load()
@@ -17,6 +18,8 @@ for sentence in require_pins(settings, secrets):
     pulumi.log.warn(sentence)
     if not pulumi.runtime.is_dry_run():
         raise pulumi.RunError(sentence)
+for sentence in advise(settings, secrets):
+    pulumi.log.warn(sentence)
 
 head = Node(settings.head, deployment=settings)
 workers = [
@@ -25,16 +28,17 @@ workers = [
 nodes = [head, *workers]
 
 image = Image(settings, secrets, head)
-before_change = BeforeChange(settings, nodes, image)
+before_change = BeforeChange(settings, secrets, nodes, image)
 network = Network(settings, nodes, after=[before_change.passed])
 for node in nodes:
     node.add_scratch(after=network.links)
 peers = Peers(settings, nodes, after=network.links)
 image.spread(nodes, peers, after=network.links)
 model = Model(settings, secrets, nodes, peers, after=[before_change.passed])
-before_stop = BeforeStop(settings, nodes, network=network, image=image, model=model)
+removal = Removal(settings, nodes, after=network.links)
+before_stop = BeforeStop(settings, nodes, network=network, image=image, model=model, removal=removal)
 cluster = Cluster(settings, secrets, nodes, after=before_stop.passed)
-vllm = Vllm(settings, secrets, head, cluster, after=before_stop.passed)
+vllm = Vllm(settings, secrets, nodes, cluster, after=before_stop.passed)
 
 pulumi.export("endpoint", vllm.endpoint)
 pulumi.export("model", settings.vllm.served_model_name)

@@ -1,6 +1,6 @@
 """What is checked before the first change, and before the first stop.
 
-- gate A, before the first change: the new arguments, by the new image's own vLLM
+- gate A, before the first change: the new arguments, by the new image's own vLLM; and whether its Ray fits
 - gate B, before the first stop: on every node image, names and ports; on the head the engine's configuration
 
 What a gate refuses leaves everything that runs running.
@@ -22,12 +22,14 @@ from components.model import Model
 from components.network import Network
 from components.node import Node
 from components.remote import run, text, value
+from components.removal import Removal
 from components.settings import (
     RANKS_PORT,
     RAY_CLIENT_PORT,
     RAY_PORTS,
     Distribution,
     Executor,
+    Secrets,
     Settings,
     digest,
 )
@@ -40,18 +42,25 @@ MIN_FREE_MIB = 6144
 class BeforeChange(pulumi.ComponentResource):
     """Gate A: stands before everything that changes a node."""
 
-    def __init__(self, settings: Settings, nodes: Sequence[Node], image: Image) -> None:
+    def __init__(self, settings: Settings, secrets: Secrets, nodes: Sequence[Node], image: Image) -> None:
         """Ask the new image about the new arguments.
 
         Args:
             settings: the deployment.
+            secrets: of them whether there is a Ray token.
             nodes: its nodes, all of them reachable.
             image: the image on the head.
         """
         super().__init__("spark-vllm:index:BeforeChange", "before-change")
         after = [image.on_head, *(node.preflight for node in nodes)]
         self.passed = _check_arguments(
-            "check-arguments", settings, nodes[0], self, after, engine="when-present"
+            "check-arguments",
+            settings,
+            nodes[0],
+            self,
+            after,
+            engine="when-present",
+            token=secrets.ray_token is not None,
         )
         self.vllm_version = value(self.passed, "vllm")
         self.ray_version = value(self.passed, "ray")
@@ -61,8 +70,15 @@ class BeforeChange(pulumi.ComponentResource):
 class BeforeStop(pulumi.ComponentResource):
     """Gate B: stands before every container."""
 
-    def __init__(
-        self, settings: Settings, nodes: Sequence[Node], *, network: Network, image: Image, model: Model
+    def __init__(  # noqa: PLR0913 - one component each
+        self,
+        settings: Settings,
+        nodes: Sequence[Node],
+        *,
+        network: Network,
+        image: Image,
+        model: Model,
+        removal: Removal,
     ) -> None:
         """Check on every node what its new containers need.
 
@@ -72,6 +88,7 @@ class BeforeStop(pulumi.ComponentResource):
             network: the rails.
             image: the image, on every node.
             model: the model's files, on every node.
+            removal: what must be deleted after every container.
         """
         super().__init__("spark-vllm:index:BeforeStop", "before-stop")
         share = str(settings.vllm.gpu_memory_utilization) if settings.container.gpus == "all" else ""
@@ -97,9 +114,11 @@ class BeforeStop(pulumi.ComponentResource):
                 },
                 secrets={"IDENTITY": image.identity if each_pulls else ""},
                 libraries=["machine.sh"],
-                opts=leaf.step(self, after=[*network.links, image_there, model_there]),
+                opts=leaf.step(self, after=[*network.links, image_there, model_there, on_destroy]),
             )
-            for node, image_there, model_there in zip(nodes, images, model.on_nodes, strict=True)
+            for node, image_there, model_there, on_destroy in zip(
+                nodes, images, model.on_nodes, removal.steps, strict=True
+            )
         ]
         # Stands for all of them: each container after each node's step would grow as the square of the nodes.
         self.passed: list[pulumi.Resource] = [
@@ -139,6 +158,7 @@ def _check_arguments(  # noqa: PLR0913 - both gates ask the same question
     after: Sequence[pulumi.Resource],
     *,
     engine: str,
+    token: bool = False,
 ) -> remote.Command:
     return run(
         name,
@@ -159,6 +179,8 @@ def _check_arguments(  # noqa: PLR0913 - both gates ask the same question
             "ENGINE": engine,
             "LABELS": "\n".join(f"{key}={label}" for key, label in sorted(head.labels.items())),
             "MIN_FREE_MIB": str(MIN_FREE_MIB),
+            "REQUIRED": json.dumps(settings.vllm.require_argument_check),
+            "TOKEN": json.dumps(token),
             **{
                 f"ENV_{variable}": content
                 for variable, content in serve_env(settings, head.settings, token=False).items()

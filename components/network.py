@@ -81,6 +81,7 @@ class Network(pulumi.ComponentResource):
             node=node,
             inputs=inputs,
             triggers=[value(changed, "at")],
+            connection=node.new_connection,
             opts=leaf.step(self, after=[changed]),
         )
 

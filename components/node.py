@@ -21,6 +21,9 @@ from components.settings import Settings, Ssh
 
 CONNECT_TIMEOUT = 10
 """Seconds for one attempt to reach a node."""
+ATTEMPTS = 3
+AFTER_CHANGE = 6
+"""Attempts to reach a node whose rails have just changed: a link takes seconds to come up again."""
 
 
 class Node(pulumi.ComponentResource):
@@ -51,6 +54,7 @@ class Node(pulumi.ComponentResource):
         }
         hop = jump.settings if jump else None
         self.connection = _connection(settings, hop)
+        self.new_connection = _connection(settings, hop, attempts=AFTER_CHANGE)
         self.provider = docker.Provider(
             f"docker-{name}",
             host=f"ssh://{settings.ssh.user}@{_bracket(settings.ssh.host)}:{settings.ssh.port}",
@@ -139,20 +143,22 @@ def _bracket(host: str) -> str:
     return "[" + host.replace("%", "%25") + "]" if ":" in host else host
 
 
-def _connection(node: NodeSettings, jump: NodeSettings | None) -> remote.ConnectionArgs:
+def _connection(
+    node: NodeSettings, jump: NodeSettings | None, *, attempts: int = ATTEMPTS
+) -> remote.ConnectionArgs:
     return remote.ConnectionArgs(
         host=node.ssh.host,
         user=node.ssh.user,
         port=node.ssh.port,
         host_key=node.ssh.host_key,
-        dial_error_limit=3,
+        dial_error_limit=attempts,
         per_dial_timeout=CONNECT_TIMEOUT,
         proxy=remote.ProxyConnectionArgs(
             host=jump.ssh.host,
             user=jump.ssh.user,
             port=jump.ssh.port,
             host_key=jump.ssh.host_key,
-            dial_error_limit=3,
+            dial_error_limit=ATTEMPTS,
             per_dial_timeout=CONNECT_TIMEOUT,
         )
         if jump

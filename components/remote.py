@@ -52,6 +52,7 @@ def run(  # noqa: PLR0913 - each argument is one independent property of the ste
     verb: str = "",
     timeout: int = 120,
     libraries: Sequence[str] = (),
+    connection: remote.ConnectionArgs | None = None,
 ) -> remote.Command:
     """A step that runs again when its script, its inputs or a trigger changes, and at no other time.
 
@@ -66,10 +67,11 @@ def run(  # noqa: PLR0913 - each argument is one independent property of the ste
         verb: argument of the script, where it takes one.
         timeout: seconds after which the node itself ends the script.
         libraries: files of scripts/remote with functions that the script uses.
+        connection: another than the one that a node's steps may share.
     """
     return remote.Command(
         name,
-        connection=node.connection,
+        connection=connection or node.connection,
         create=f"timeout -k 10 {timeout} bash -s" + (f" -- {verb}" if verb else ""),
         update=DISCARD_INPUT,
         stdin=_stdin(script, inputs, secrets, libraries),

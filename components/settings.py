@@ -332,6 +332,8 @@ class Image(_Section):
     """Image reference, pinned: `name:tag@sha256:...`. `up` refuses one without a digest."""
     distribution: Distribution = Distribution.FABRIC
     """`fabric`: the head pulls and sends it to the workers. `registry`: every node pulls."""
+    remove_on_destroy: bool = False
+    """Whether `destroy` removes it and its caches from every node, once an `up` has run with it."""
     registry_user: Annotated[str, StringConstraints(pattern=r"^[^\s:]+$")] | None = None
     """User of a private registry; its password or token is the secret `registryPassword`."""
 
@@ -364,6 +366,8 @@ class HubModel(_Section):
     """Commit of the repository (40 hex digits); `up` refuses a branch."""
     root: Directory
     """Directory on every node below which each revision has a folder of its own; older ones stay."""
+    remove_on_destroy: bool = False
+    """Whether `destroy` removes this revision from every node, once an `up` has run with it."""
     endpoint: Annotated[
         str, StringConstraints(pattern=r"^https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._/-]*)?$")
     ] = "https://huggingface.co"
@@ -490,6 +494,8 @@ class Vllm(_Section):
     """Any other flag of `vllm serve`: true is the flag alone, false leaves it out, objects become JSON."""
     env: Env = {}
     """Environment of the server alone (under mp: of every rank)."""
+    require_argument_check: bool = False
+    """Refuse where a node has too little memory free to check the arguments; false warns and goes on."""
     ready_timeout: Annotated[int, Field(ge=30, le=14400)] = 3600
     """Seconds within which the model must be loaded and answer."""
 
@@ -746,6 +752,14 @@ def require_pins(settings: Settings, secrets: Secrets) -> list[str]:
             "No SSH agent (SSH_AUTH_SOCK is not set): start one and `ssh-add` the key of the nodes."
         )
     return missing
+
+
+def advise(settings: Settings, secrets: Secrets) -> list[str]:
+    """List what is allowed and not wise, one sentence each."""
+    if settings.ranks_over is Executor.RAY and secrets.ray_token is None:
+        risk = "Ray asks for no token, so who reaches the rails can run programs in its containers"
+        return [f"{risk}: `pulumi config set --secret rayToken` (32 characters or more; from Ray 2.52 on)."]
+    return []
 
 
 def ipaddress_is_loopback(host: str) -> bool:

@@ -35,7 +35,7 @@ class Vllm(pulumi.ComponentResource):
         self,
         settings: Settings,
         secrets: Secrets,
-        head: Node,
+        nodes: Sequence[Node],
         cluster: Cluster,
         *,
         after: Sequence[pulumi.Resource],
@@ -45,14 +45,25 @@ class Vllm(pulumi.ComponentResource):
         Args:
             settings: the deployment.
             secrets: its secrets.
-            head: the node that serves.
+            nodes: its nodes; the first serves.
             cluster: the Ray cluster that carries its ranks.
             after: what must be done before: the gate before the first stop.
         """
         super().__init__("spark-vllm:index:Vllm", "vllm")
         self._settings = settings
         self._over_ray = settings.ranks_over is Executor.RAY
+        head = nodes[0]
         self.server = self._serve(secrets, head, cluster, after)
+        if settings.container.gpus == "all":
+            for node in nodes:
+                run(
+                    f"drop-caches-{node.name}",
+                    "drop-caches.sh",
+                    node=node,
+                    inputs={"NODE": node.name},
+                    triggers=[self.server.id],
+                    opts=leaf.step(self, after=[self.server]),
+                )
         ready = self._wait("ready", head, "vllm", [self.server], health=f"{local_url(settings)}/health")
         # Under mp the server's own /health does not tell whether the other ranks live.
         ranks = [

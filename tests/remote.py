@@ -14,6 +14,7 @@ def on_a_node(
     inputs: Mapping[str, str],
     scratch: Path,
     *,
+    verb: str = "",
     libraries: Sequence[str] = (),
     **programs: str,
 ) -> tuple[int, str, str]:
@@ -23,6 +24,7 @@ def on_a_node(
         script: file of scripts/remote.
         inputs: its variables.
         scratch: where the programs are put.
+        verb: its argument, where it takes one.
         libraries: as for `compose`.
         programs: the shell text of each program that stands in for the node's own of that name.
 
@@ -33,7 +35,7 @@ def on_a_node(
         (scratch / name).write_text(f"#!/bin/sh\n{text}\n")
         (scratch / name).chmod(0o755)
     done = subprocess.run(
-        ["bash", "-s"],
+        ["bash", "-s", *filter(None, [verb])],
         input=compose(script, inputs, libraries),
         capture_output=True,
         text=True,

@@ -1,9 +1,11 @@
 """Ask the vLLM of an image whether it takes a command line: runs inside that image.
 
-Reads `{"args": [MODEL, "--flag", ...], "engine": bool}` on stdin: what follows `vllm serve`, and whether to
-make the engine's configuration too, which needs the model's files. Loads no weights and takes no GPU memory.
+Reads `{"args": [MODEL, "--flag", ...], "depth": "versions" | "arguments" | "engine"}` on stdin: what follows
+`vllm serve`, and how far to go. `engine` makes the engine's configuration too, which needs the model's files;
+`versions` imports nothing of vLLM, which takes gigabytes. Loads no weights and takes no GPU memory.
 
-Prints `vllm=`, `ray=` and `check=ok`. Status 2: refused, 3: the check itself failed; stderr has the reason.
+Prints `vllm=`, `ray=` and `check=ok` (or `skipped`). Status 2: refused, 3: the check itself failed; stderr
+has the reason.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import importlib.metadata
+import importlib.util
 import io
 import json
 import os
@@ -54,12 +58,22 @@ def home_of(name: str, modules: tuple[str, ...]) -> Any:  # noqa: ANN401
     raise Breakage(f"{name} is in none of {', '.join(modules)}")
 
 
-def ray_version() -> str:
-    """The version of the Ray that vLLM would import."""
+def imported(package: str) -> str:
+    """The version of a package as vLLM would import it."""
     try:
-        return str(importlib.import_module("ray").__version__)
+        return str(importlib.import_module(package).__version__)
     except ModuleNotFoundError:
         return "none"
+
+
+def installed(package: str) -> str:
+    """The version of a package that is not imported."""
+    if importlib.util.find_spec(package) is None:
+        return "none"
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def reason_of(error: Exception) -> str:
@@ -177,11 +191,13 @@ def main() -> NoReturn:
     watch.daemon = True
     watch.start()
     os.environ["HF_HUB_OFFLINE"] = "1"
+    depth = request["depth"]
+    if depth == "versions":
+        leave(0, f"vllm={installed('vllm')}\nray={installed('ray')}\ncheck=skipped", out)
     try:
-        print(
-            f"vllm={importlib.import_module('vllm').__version__}\nray={ray_version()}", file=out, flush=True
-        )
-        check(request["args"], engine=request["engine"])
+        version = importlib.import_module("vllm").__version__
+        print(f"vllm={version}\nray={imported('ray')}", file=out, flush=True)
+        check(request["args"], engine=depth == "engine")
     except Refusal as refusal:
         leave(REFUSED, str(refusal), err)
     except Exception as error:  # noqa: BLE001

@@ -1,8 +1,9 @@
 # shellcheck shell=bash
 # Would the new server's arguments be accepted by the new image's own vLLM? Runs beside the old server.
-# ENV_NAME: the variables of the server's environment.
+# ENV_NAME: the variables of the server's environment. TOKEN: whether Ray is to ask for one. REQUIRED: whether too
+# little memory for the check is a refusal.
 : "${NODE:?}" "${TAG:?}" "${CHECK:?}" "${REQUEST:?}" "${EXECUTOR:?}" "${GPUS:?}" "${MODELS:?}" "${DIRECTORY:?}"
-: "${CACHE_VOLUME:?}" "${ENGINE:?}" "${LABELS?}" "${MIN_FREE_MIB:?}" "${NAME:?}" "${PRESENT:?}"
+: "${CACHE_VOLUME:?}" "${ENGINE:?}" "${LABELS?}" "${MIN_FREE_MIB:?}" "${NAME:?}" "${PRESENT:?}" "${TOKEN:?}" "${REQUIRED:?}"
 
 # The check takes seconds to minutes of imports: what has passed once for the same image, arguments and
 # model is not asked again, so the second gate costs nothing where the first could do all.
@@ -17,9 +18,20 @@ stamp_file() {
   printf '%s/spark-vllm/checked-%s' "${XDG_CACHE_HOME:-$HOME/.cache}" "${key:0:16}"
 }
 
+waiting() { echo "$NODE: asking the image's own vLLM about the arguments"; }
+
+ask() {
+  printf '{"args": %s, "depth": "%s"}' "$REQUEST" "$1" |
+    timeout -k 10 "$CHECK_TIMEOUT" docker run --rm -i --name "$NAME" "${labels[@]}" "${gpus[@]}" \
+      --network none --memory 8g --cpu-shares 128 --user 0:0 --security-opt no-new-privileges \
+      "${models[@]}" -v "$CACHE_VOLUME:/cache" \
+      "${env[@]}" \
+      --entrypoint python3 "$TAG" -c "$CHECK" >"$output" 2>"$words"
+}
+
 check() {
   local -a labels=() gpus=() env=() models=()
-  local label variable status=0 engine=$1
+  local label variable status=0
   for variable in $(compgen -v ENV_); do
     env+=(-e "${variable#ENV_}=${!variable}")
   done
@@ -30,18 +42,7 @@ check() {
   # Docker would make what is not there yet, and for root.
   [[ ! -d $MODELS ]] || models=(-v "$MODELS:/models:ro")
   docker rm -f "$NAME" >/dev/null 2>&1 || true
-  printf '{"args": %s, "engine": %s}' "$REQUEST" "$engine" |
-    timeout -k 10 "$CHECK_TIMEOUT" docker run --rm -i --name "$NAME" "${labels[@]}" "${gpus[@]}" \
-      --network none --memory 8g --cpu-shares 128 --user 0:0 --security-opt no-new-privileges \
-      "${models[@]}" -v "$CACHE_VOLUME:/cache" \
-      "${env[@]}" \
-      --entrypoint python3 "$TAG" -c "$CHECK" >"$output" 2>"$words" &
-  local run=$!
-  while kill -0 "$run" 2>/dev/null; do
-    every 10 "$NODE: asking the image's own vLLM about the arguments"
-    sleep 0.5
-  done
-  wait "$run" || status=$?
+  meanwhile waiting ask "$1" || status=$?
   case $status in
     0) ;;
     2) fail "vLLM refuses the arguments, and nothing was stopped: $(tail -n 12 "$words")" ;;
@@ -54,40 +55,50 @@ check() {
   cat "$output"
 }
 
+# fits OUTPUT: is the image's Ray there, and does it know what it is asked for?
+fits() {
+  local ray
+  [[ $EXECUTOR == ray ]] || return 0
+  ray=$(sed -n 's/^ray=//p' "$1")
+  [[ $ray != none ]] ||
+    fail "$TAG holds no Ray, and vllm.executor is ray: set vllm.executor to mp, or take an image with Ray. Nothing was stopped."
+  # https://docs.ray.io/en/latest/ray-security/token-auth.html
+  if [[ $TOKEN == true && $ray == [0-9]* && $(printf '%s\n' 2.52 "$ray" | sort -V | sed -n 1p) != 2.52 ]]; then
+    fail "$TAG holds Ray $ray, which knows no tokens (2.52 does), so whoever reaches the fabric could run programs in it: take a newer image, or accept that with \`pulumi config rm rayToken\`. Nothing was stopped."
+  fi
+}
+
 main() {
-  local free stamp='' engine=$ENGINE
+  local free stamp='' depth=arguments
   output=$(mktemp)
   words=$(mktemp)
   trap 'rm -f "$output" "$words" "$output.passed"' EXIT
   CHECK_TIMEOUT=${CHECK_TIMEOUT:-300}
   # The first gate comes before the model's files; where they are there already it checks all at once.
-  if [[ $engine == when-present ]]; then
-    engine=false
-    [[ ! -s $PRESENT ]] || engine=true
-  fi
-  if [[ $engine == true ]]; then
+  if [[ $ENGINE == true || -s $PRESENT ]]; then
+    depth=engine
     stamp=$(stamp_file)
     if [[ -f $stamp ]]; then
       say "$NODE: the same arguments, image and model have passed before"
+      fits "$stamp"
       cat "$stamp"
       return
     fi
   fi
   free=$(($(memory_kib MemAvailable) / 1024))
   if ((free < MIN_FREE_MIB)); then
+    [[ $REQUIRED == false ]] ||
+      fail "$NODE has $free MiB of memory free, and the check of the arguments needs $MIN_FREE_MIB (vllm.requireArgumentCheck); nothing was stopped."
     say "warning: $NODE has $free MiB of memory free, less than $MIN_FREE_MIB: the arguments are not checked"
-    emit check skipped
-    return
+    depth=versions
+    stamp=
   fi
-  check "$engine" | tee "$output.passed"
-  if [[ $EXECUTOR == ray ]] && grep -qx 'ray=none' "$output.passed"; then
-    fail "$TAG holds no Ray, and vllm.executor is ray: set vllm.executor to mp, or take an image with Ray. Nothing was stopped."
-  fi
+  check "$depth" | tee "$output.passed"
+  fits "$output.passed"
   if [[ -n $stamp ]]; then
     mkdir -p "${stamp%/*}"
     mv "$output.passed" "$stamp"
   fi
-  rm -f "$output.passed"
 }
 
 main </dev/null

@@ -2,10 +2,16 @@
 # Pull an image by digest, with progress, and give it the local tag of its pin.
 : "${NODE:?}" "${REF:?}" "${DIGEST:?}" "${TAG:?}" "${REGISTRY:?}" "${REGISTRY_USER?}"
 
+# megabytes over all links of the node
+received() { awk '/:/ && $1 != "lo:" {sum += $2} END {print int(sum / 1000000)}' /proc/net/dev; }
+# Docker says nothing of how much of a layer is there.
+pulling() { echo "$NODE: pulling $REF: $(($(received) - before)) MB have come in"; }
+
 pull() {
-  say "$NODE: pulling $REF"
+  local before
+  before=$(received)
   [[ -z $REGISTRY_USER ]] || log_in
-  docker pull "$REF" >&2 ||
+  meanwhile pulling docker pull "$REF" >&2 ||
     fail "$NODE: cannot pull $REF; see the line above, and whether this node reaches the registry (a private one needs image.registryUser)."
 }
 

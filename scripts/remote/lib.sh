@@ -25,6 +25,20 @@ every() {
   fi
 }
 
+# meanwhile WORDS COMMAND...: runs it, and every few seconds says what WORDS, a command too, prints
+meanwhile() {
+  local words=$1 running status=0
+  shift
+  "$@" <&0 &
+  running=$!
+  while kill -0 "$running" 2>/dev/null; do
+    every 5 "$("$words")"
+    sleep 0.2
+  done
+  wait "$running" || status=$?
+  return "$status"
+}
+
 # image_identity TAG: what may not differ between nodes, whatever image store each daemon uses
 image_identity() {
   local content

@@ -7,6 +7,8 @@
 SELF=${SELF-}
 # the address at which this SSH comes in
 VIA=${VIA-}
+# the SSH connection that asks for a change: another one must confirm it
+BY=${BY-}
 OWN=/etc/netplan/90-spark-vllm-$STACK.yaml
 KEPT=.kept-by-spark-vllm-$STACK
 DRAFTS=/run/netplan
@@ -216,6 +218,7 @@ arm() {
   install -d -m 755 "$STATE"
   install -m 700 /dev/stdin "$STATE/network.sh" <<<"$SELF"
   printf '%s\n' "$aside" >"$STATE/aside"
+  printf '%s\n' "$BY" >"$STATE/by"
   while read -r rail; do
     # shellcheck disable=SC2046 # words of one line
     echo "$rail" "$(<"/sys/class/net/$rail/mtu")" $(live_addresses "$rail")

@@ -97,7 +97,7 @@ require_root() {
 # the address at which this SSH comes in, without its interface
 way_in() { awk '{sub(/%.*/, "", $3); print $3}' <<<"${SSH_CONNECTION-}"; }
 as_root() {
-  printf 'SELF=%q\nVIA=%q\n%s' "$ROOT" "$(way_in)" "$ROOT" | sudo -n /usr/bin/bash -s -- "$@"
+  printf 'SELF=%q\nVIA=%q\nBY=%q\n%s' "$ROOT" "$(way_in)" "${SSH_CONNECTION-}" "$ROOT" | sudo -n /usr/bin/bash -s -- "$@"
 }
 
 # heard: has the other end of this SSH connection taken what was said since the change?
@@ -149,6 +149,8 @@ apply() {
 confirm() {
   local interfaces since
   if [[ -e $STATE/pending ]]; then
+    [[ -z ${SSH_CONNECTION-} || $(cat "$STATE/by") != "$SSH_CONNECTION" ]] ||
+      fail "$NODE: the change is confirmed over a new SSH connection only, and this one made it; a change that nothing confirms is undone. \`up\` again."
     as_root settle
     say "$NODE: confirmed"
     emit confirmed yes

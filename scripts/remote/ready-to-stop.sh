@@ -25,15 +25,10 @@ is_ours() {
   fi
 }
 
-# GPU and CPU share one memory, https://docs.nvidia.com/dgx/dgx-spark/known-issues.html: vLLM refuses to start
-# on less than its share, and the page cache counts as taken.
+# GPU and CPU share one memory: vLLM refuses to start on less than its share. What the page cache holds of it is
+# given back by drop-caches.sh.
 memory() {
   local total available wanted
-  if sync && sudo -n bash -c 'echo 3 >/proc/sys/vm/drop_caches' 2>/dev/null; then
-    emit page_cache dropped
-  else
-    emit page_cache kept
-  fi
   total=$(($(memory_kib MemTotal) / 1024))
   available=$(($(memory_kib MemAvailable) / 1024))
   wanted=$(awk -v total="$total" -v share="$SHARE" 'BEGIN {print int(total * share)}')

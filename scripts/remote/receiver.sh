@@ -49,6 +49,8 @@ finish() (
   complete "$1" <"$manifest"
 )
 
+unpacking() { echo "$NODE: unpacking the image"; }
+
 read -r verb argument second <<<"${SSH_ORIGINAL_COMMAND-}"
 [[ $argument$second =~ ^[a-zA-Z0-9_./:-]*$ && /$argument/ != */../* ]] || fail "malformed argument"
 folder=$MODELS
@@ -58,7 +60,7 @@ case $verb in
   image-identity) image_identity "$argument" ;;
   image-adopt) docker tag "$argument" "$second" 2>/dev/null || true ;;
   image-layers) docker image ls -aq --no-trunc | sort -u | xargs -r docker image inspect --format '{{json .RootFS.Layers}}' ;;
-  image-load) docker load -q ;;
+  image-load) meanwhile unpacking docker load -q ;;
   model-wanted) answer "$folder" ;;
   model-put) put "$folder" ;;
   model-complete) finish "$folder" "$second" ;;

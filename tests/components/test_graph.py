@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pulumi
 import pytest
 
+from components.settings import Secrets, advise
 from tests import samples
 from tests.graph import API_KEY, RAY_TOKEN, Graph, deploy, is_secret
 
@@ -67,6 +69,40 @@ def test_with_a_registry_for_all_each_node_pulls_for_itself(pair: Graph) -> None
         assert graph[f"RemoteImage pulled-{node}"].inputs["keepLocally"] is True, (
             "an old image goes with a new pin"
         )
+
+
+def test_every_load_finds_the_page_cache_dropped(pair: Graph) -> None:
+    for node in ("head", "worker"):
+        step = pair[f"Command drop-caches-{node}"]
+        assert step.inputs["triggers"][1] == "id-of-vllm"
+        assert step.inputs["connection"] == pair[f"Command preflight-{node}"].inputs["connection"]
+    without = deploy(samples.config(container={"gpus": "none"}))
+    assert not [key for key in without.resources if "drop-caches" in key]
+
+
+def test_what_destroy_may_remove_goes_after_the_containers_and_before_the_network(pair: Graph) -> None:
+    for node in ("head", "worker"):
+        step = f"Command on-destroy-{node}"
+        assert step in pair.needs(HEAD)
+        assert step in pair.needs(WORKER)
+        assert {"Command link-head", "Command network-worker"} <= pair.needs(step)
+        assert "MODEL=''\n" in pair[step].inputs["stdin"]
+        assert "TAG=''\n" in pair[step].inputs["stdin"]
+    configuration = samples.config(
+        model={"repo": "a/b", "revision": "0" * 40, "root": "/models", "removeOnDestroy": True}
+    )
+    configuration["image"]["removeOnDestroy"] = True
+    asked = deploy(configuration)["Command on-destroy-worker"].inputs["stdin"]
+    assert f"MODEL=/models/a--b/{'0' * 40}\n" in asked
+    assert "TAG=spark-vllm/vllm:abababababab\n" in asked
+
+
+def test_a_ray_without_a_token_is_warned_of() -> None:
+    settings = samples.settings()
+    nothing = Secrets(None, None, None, None)
+    assert "rayToken" in advise(settings, nothing)[0]
+    assert advise(settings, replace(nothing, ray_token=pulumi.Output.secret("x"))) == []
+    assert advise(samples.settings(1), nothing) == []
 
 
 def test_what_is_slow_runs_side_by_side(pair: Graph) -> None:

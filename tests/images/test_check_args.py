@@ -17,9 +17,9 @@ TWO = ("--tensor-parallel-size=2", "--distributed-executor-backend=ray")
 
 
 def check(
-    machine: Machine, *args: str, engine: bool = True, site: Path = SITE, limit: str = "30"
+    machine: Machine, *args: str, depth: str = "engine", site: Path = SITE, limit: str = "30"
 ) -> tuple[int, str, str]:
-    request = json.dumps({"args": [machine.model(), *args], "engine": engine})
+    request = json.dumps({"args": [machine.model(), *args], "depth": depth})
     done = machine.run(CHECK, stdin=request, PYTHONPATH=str(site), CHECK_LIMIT_SECONDS=limit)
     return done.returncode, done.stdout, done.stderr
 
@@ -44,7 +44,7 @@ def test_accepts_the_arguments_of_a_pair(head: Machine) -> None:
     ],
 )
 def test_refuses_without_the_model(head: Machine, args: list[str], words: str) -> None:
-    status, _, said = check(head, *args, engine=False)
+    status, _, said = check(head, *args, depth="arguments")
 
     assert status == 2
     assert words in said
@@ -63,7 +63,7 @@ def test_refuses_without_the_model(head: Machine, args: list[str], words: str) -
     ],
 )
 def test_refuses_what_the_engine_does_not_take(head: Machine, args: list[str], words: str) -> None:
-    assert check(head, *args, engine=False)[0] == 0
+    assert check(head, *args, depth="arguments")[0] == 0
 
     status, _, said = check(head, *args)
 
@@ -74,8 +74,22 @@ def test_refuses_what_the_engine_does_not_take(head: Machine, args: list[str], w
 def test_an_image_without_ray(head: Machine) -> None:
     (head.folder / "vllm").symlink_to(SITE / "vllm")
 
-    assert check(head, engine=False, site=head.folder)[1] == "vllm=0.17.1rc1\nray=none\ncheck=ok\n"
+    assert check(head, depth="arguments", site=head.folder)[1] == "vllm=0.17.1rc1\nray=none\ncheck=ok\n"
     assert "Failed to import Ray" in check(head, *TWO, site=head.folder)[2]
+
+
+def test_versions_are_told_without_importing(head: Machine) -> None:
+    package = head.folder / "vllm"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('imported')\n")
+    described = head.folder / "vllm-0.99.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.99\n")
+
+    status, output, words = check(head, depth="versions", site=head.folder)
+
+    assert (status, output, words) == (0, "vllm=0.99\nray=none\ncheck=skipped\n", "")
+    assert check(head, depth="versions")[1] == "vllm=unknown\nray=unknown\ncheck=skipped\n"
 
 
 def test_a_vllm_of_another_build_is_not_a_refusal(head: Machine) -> None:

@@ -11,6 +11,12 @@ from components.remote import SCRIPTS, compose
 
 LEAVES_EARLY = re.compile(r"\|\s*(grep -\w*[qm]|head\b(?! -c)|awk [^|]*exit|sed [^|]*;? ?q\b)")
 
+SLOW = """
+working() { echo "at work for $SECONDS s"; }
+slow() { cat; sleep 5.5; return 3; }
+echo given | meanwhile working slow || echo "status=$?"
+"""
+
 
 @pytest.mark.parametrize(("pattern", "found"), [("yes", True), ("no", False), ("[", False)])
 def test_what_a_slow_writer_says_first_is_found(pattern: str, found: bool) -> None:
@@ -27,3 +33,10 @@ def test_no_script_reads_a_pipe_that_it_leaves_early() -> None:
         if LEAVES_EARLY.search(line)
     ]
     assert not lines
+
+
+def test_what_takes_long_is_told_while_it_runs_and_keeps_its_input_and_status() -> None:
+    script = compose("lib.sh", {}) + SLOW
+    done = subprocess.run(["bash", "-s"], input=script, text=True, capture_output=True, check=False)
+    assert done.stdout.split() == ["given", "status=3"]
+    assert re.fullmatch(r"at work for 0 s\nat work for [5-7] s\n", done.stderr)

@@ -16,7 +16,6 @@ def look(  # noqa: PLR0913 - what a node may look like
     *,
     available_gib: int = 100,
     running: bool = False,
-    sudo: bool = True,
     role: str = "worker",
     label: str = "worker",
     listening: bool = False,
@@ -43,21 +42,8 @@ def look(  # noqa: PLR0913 - what a node may look like
         scratch,
         libraries=["machine.sh"],
         docker=f'{asked}; [ "$1" != ps ] || {shown}; [ "$1 $2" != "inspect --format" ]',
-        sudo=f'echo "$*" >>"{scratch}/sudo.log"; exit {0 if sudo else 1}',
-        sync=":",
         ss="echo LISTEN 0 128 0.0.0.0:6379" if listening else ":",
     )
-
-
-def test_enough_memory_passes_and_the_page_cache_is_dropped(tmp_path: Path) -> None:
-    status, out, _ = look(tmp_path, available_gib=100)
-    assert (status, out.split()) == (0, ["page_cache=dropped", "stop=ok"])
-    assert (tmp_path / "sudo.log").read_text() == "-n bash -c echo 3 >/proc/sys/vm/drop_caches\n"
-
-
-def test_without_sudo_the_page_cache_stays(tmp_path: Path) -> None:
-    status, out, _ = look(tmp_path, available_gib=100, sudo=False)
-    assert (status, out.split()) == (0, ["page_cache=kept", "stop=ok"])
 
 
 @pytest.mark.parametrize("running", [False, True])
