@@ -11,15 +11,15 @@ Rows = set[tuple[str, ...]]
 
 
 def rows() -> Rows:
-    """The first two columns of the table."""
+    """The rows of the table."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     section = text.partition("## What restarts")[2].partition("\n## ")[0]
     lines = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
-    return {(changed.strip(), replaced.strip()) for changed, replaced, _ in lines[2:]}
+    return {tuple(cell.strip() for cell in line) for line in lines[2:]}
 
 
 class Marks:
-    """Collects `pytest.mark.row(changed, replaced)` of the tests that would run."""
+    """Collects `pytest.mark.row(changed, replaced, untouched)` of the tests that would run."""
 
     def __init__(self) -> None:
         self.found: Rows = set()

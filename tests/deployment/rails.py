@@ -6,6 +6,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from components.network import link_inputs, network_inputs
 from components.remote import compose
@@ -37,16 +38,23 @@ class Rails:
         """Run shell words as root, past the network."""
         return self.lab.root(self.name, "bash", "-c", command, stdin=stdin).strip()
 
-    def network(
-        self, verb: str, change: Change | None = None, *, via: str = "", deadman: int = 60, heard: int = 4
+    def network(  # noqa: PLR0913 - what may be otherwise than usual
+        self,
+        verb: str,
+        change: Change | None = None,
+        *,
+        via: str = "",
+        deadman: int = 60,
+        heard: int = 4,
+        connection: Path | None = None,
     ) -> Ended:
-        """Run network.sh; the address that it comes in by may be another than the usual."""
+        """Run network.sh; by another address than usual, or over a connection that is kept."""
         settings = _settings(change)
         node = next(each for each in settings.nodes if each.name == self.name)
         inputs = network_inputs(settings, node, project="spark-vllm", stack="test")
         for name, seconds in (("DEADMAN", deadman), ("DELAY", 1)):
             inputs["ROOT"] = re.sub(rf"(?m)^{name}=\d+$", f"{name}={seconds}", inputs["ROOT"], count=1)
-        return self.ssh(verb, compose("network.sh", {**inputs, "HEARD_SECONDS": str(heard)}), via)
+        return self.ssh(verb, compose("network.sh", {**inputs, "HEARD_SECONDS": str(heard)}), via, connection)
 
     def link(self, change: Change | None = None) -> Ended:
         """Run link.sh."""
@@ -54,11 +62,13 @@ class Rails:
         node = next(each for each in settings.nodes if each.name == self.name)
         return self.ssh("", compose("link.sh", link_inputs(settings, node)))
 
-    def ssh(self, verb: str, script: str, via: str = "") -> Ended:
+    def ssh(self, verb: str, script: str, via: str = "", connection: Path | None = None) -> Ended:
         """Run a script on the node, over SSH and on standard input."""
         config = self.lab.status()["sshConfig"]
         way = [f"-oHostName={via.replace('%', '%%')}", f"-oProxyCommand=ssh -F {config} -W [%h]:%p head"]
-        argv = ["ssh", "-F", config, *(way if via else []), self.name, "--", f"timeout 100 bash -s -- {verb}"]
+        kept = ["-oControlMaster=auto", "-oControlPersist=30", f"-oControlPath={connection}"]
+        options = [*(way if via else []), *(kept if connection else [])]
+        argv = ["ssh", "-F", config, *options, self.name, "--", f"timeout 100 bash -s -- {verb}"]
         return subprocess.run(argv, input=script, capture_output=True, text=True, timeout=150, check=False)
 
     def addresses(self) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +32,27 @@ _YAML = YAML()
 ALL_OF_RAY = ["delete vllm", "delete worker", "delete head", "create head", "create worker", "create vllm"]
 WORKER_AND_VLLM = ["delete vllm", "delete worker", "create worker", "create vllm"]
 VLLM = ["delete vllm", "create vllm"]
-SERVER = pytest.mark.row("a vLLM flag, served name, parser, API key, serve-only env", "vllm")
-WORKER = pytest.mark.row("env or flag of one Ray worker", "that worker, vllm")
-HEAD = pytest.mark.row("env or flag of the Ray head, Ray port, Ray token", "all of Ray, vllm")
-RANKS = pytest.mark.row("under mp: any of the above", "all ranks, together")
+SERVER = pytest.mark.row(
+    "a vLLM flag, served name, parser, API key, serve-only env",
+    "vllm",
+    "network, image, model, Ray head and workers",
+)
+WORKER = pytest.mark.row("env or flag of one Ray worker", "that worker, vllm", "Ray head, other workers")
+HEAD = pytest.mark.row(
+    "env or flag of the Ray head, Ray port, Ray token", "all of Ray, vllm", "network, image, model"
+)
+RANKS = pytest.mark.row("under mp: any of the above", "all ranks, together", "what no rank needs anew")
 CREDENTIALS = pytest.mark.row(
     "hub token, registry password",
     "no container; the steps that use them show as updated, and run nothing",
+    "everything",
 )
-DEAD_WORKER = pytest.mark.row("a worker's container died (`up --refresh`)", "that worker, vllm")
+DEAD_WORKER = pytest.mark.row(
+    "a worker's container died (`up --refresh`)", "that worker, vllm", "Ray head, other workers"
+)
+STEPS = {"network": ("network-", "link-"), "image": ("image-",), "model": ("model-",)}
+"""The steps that change what the table calls network, image and model, by the beginnings of their names."""
+ANY = frozenset(STEPS)
 TURNS = 5
 """How often in a row the order of what restarts is looked at: it must not be a matter of luck."""
 _counter = itertools.count(1)
@@ -94,6 +107,17 @@ def replaced(run: Run) -> list[str]:
     ]
 
 
+def touched(run: Run) -> set[str]:
+    """Which of network, image and model had a step that ran; an update of one with triggers runs nothing."""
+    ran = {
+        event.name
+        for event in run.events
+        if event.type == COMMAND and event.op in ("create", "create-replacement")
+    }
+    ran |= {event.name for event in run.events if event.op == "update" and event.name.startswith("network-")}
+    return {place for place, names in STEPS.items() if any(name.startswith(names) for name in ran)}
+
+
 def settle(deployment: Deployment) -> Deployment:
     """Bring a stack up as its file says, unless a test has left it so and no other has touched it since."""
     if _settled.get(deployment.config_file) != _look(deployment):
@@ -106,13 +130,14 @@ def _look(deployment: Deployment) -> tuple[str, dict[str, tuple[str, str]]]:
     return deployment.config_file.read_text(), containers(deployment)
 
 
-def restarts(
+def restarts(  # noqa: PLR0913 - what a change may be
     deployment: Deployment,
     change: Callable[[Deployment], None],
     expected: Waves,
     *,
     refresh: bool = False,
     previews: bool = True,
+    touches: AbstractSet[str] = frozenset(),
 ) -> Run:
     """Change something and bring the stack up: exactly what is expected is replaced, and preview said so.
 
@@ -122,6 +147,7 @@ def restarts(
         expected: What happens to containers.
         refresh: Whether the nodes are looked at, as drift needs it.
         previews: Whether one is asked beforehand, and another afterwards, which must show no change.
+        touches: Which of network, image and model are dealt with on the way; the others must not be.
 
     Returns:
         What `up` did.
@@ -134,11 +160,12 @@ def restarts(
     run = deployment.must("up", *options)
     steps = replaced(run)
     assert_waves(steps, expected)
+    assert touched(run) <= touches
     assert previewed is None or sorted(previewed) == sorted(steps), "preview has said something else"
     after = containers(deployment)
-    touched = {step.partition(" ")[2] for step in steps}
+    changed = {step.partition(" ")[2] for step in steps}
     created = {step.removeprefix("create ") for step in steps if step.startswith("create ")}
-    kept = {name for name in before if logical(name) not in touched}
+    kept = {name for name in before if logical(name) not in changed}
     assert {name: after.get(name) for name in kept} == {name: before[name] for name in kept}
     assert {logical(name) for name in after if name not in kept} == created
     assert not {facts for name, facts in after.items() if name not in kept} & set(before.values())
@@ -149,7 +176,11 @@ def restarts(
 
 
 def each_restarts(
-    deployment: Deployment, changes: Mapping[str, Callable[[Deployment], None]], expected: Waves
+    deployment: Deployment,
+    changes: Mapping[str, Callable[[Deployment], None]],
+    expected: Waves,
+    *,
+    touches: AbstractSet[str] = frozenset(),
 ) -> None:
     """Change several things: each alone would replace what is expected, and all of them together do.
 
@@ -157,6 +188,7 @@ def each_restarts(
         deployment: A stack that is up.
         changes: Of its file or a secret, by name.
         expected: What happens to containers.
+        touches: As for `restarts`.
     """
     steps = sorted(itertools.chain.from_iterable(map(_side_by_side, expected)))
     for name, change in changes.items():
@@ -166,7 +198,7 @@ def each_restarts(
         for change in changes.values():
             change(deployment)
 
-    restarts(deployment, all_of_them, expected, previews=False)
+    restarts(deployment, all_of_them, expected, previews=False, touches=touches)
     settled(deployment)
 
 

@@ -22,8 +22,10 @@ from tests.deployment.stack import (
 
 pytestmark = pytest.mark.lab
 
-DEAD_HEAD = pytest.mark.row("the Ray head's container died (`up --refresh`)", "all of Ray, vllm")
-DEAD_VLLM = pytest.mark.row("vllm's container died (`up --refresh`)", "vllm")
+DEAD_HEAD = pytest.mark.row(
+    "the Ray head's container died (`up --refresh`)", "all of Ray, vllm", "network, image, model"
+)
+DEAD_VLLM = pytest.mark.row("vllm's container died (`up --refresh`)", "vllm", "Ray head and workers")
 
 DRIFT = [
     pytest.param("ray-head", ALL_OF_RAY, id="the Ray head's container", marks=DEAD_HEAD),

@@ -40,6 +40,7 @@ pytestmark = pytest.mark.lab
 SWITCH = pytest.mark.row(
     "executor ray to mp, mp to ray",
     "each worker's container in place, vllm; the Ray head goes last or comes first",
+    "network, image, model",
 )
 
 counter = itertools.count(1)
@@ -104,7 +105,7 @@ def test_under_mp_all_ranks_restart_together(over_mp: Deployment) -> None:
         "image": by(lambda config: config["image"].update({"ref": image})),
         "folder of models": by(lambda config: config["model"].update({"directory": directory})),
     }
-    each_restarts(over_mp, changes, WORKER_AND_VLLM)
+    each_restarts(over_mp, changes, WORKER_AND_VLLM, touches={"image", "model"})
     assert ask(over_mp).status_code == 200
 
 

@@ -49,14 +49,16 @@ def sent_bytes(pair: Deployment) -> int:
     return sum(map(int, pair.lab.root("head", "cat", *paths).split()))
 
 
-@pytest.mark.row("image", "fetched on all nodes first; then all of Ray, vllm")
+@pytest.mark.row("image", "fetched on all nodes first; then all of Ray, vllm", "network, model")
 def test_of_another_image_the_new_layers_alone_are_on_every_node_before_anything_stops(
     served: Deployment,
 ) -> None:
     lab = served.lab
     new = lab.push(stub(lab.outer, "v2"))
     before = sent_bytes(served)
-    run = restarts(served, by(lambda config: config["image"].update({"ref": new})), ALL_OF_RAY)
+    run = restarts(
+        served, by(lambda config: config["image"].update({"ref": new})), ALL_OF_RAY, touches={"image"}
+    )
     layers = re.search(r"(\d+) of (\d+) layers are there already", run.output)
     assert layers
     assert int(layers[1]) == int(layers[2]) - 1
@@ -115,7 +117,7 @@ def test_with_a_registry_for_all_each_node_pulls_for_itself(served: Deployment) 
             "/lib/systemd/systemd-socket-proxyd", address,
         )  # fmt: skip
     new = {"ref": f"127.0.0.1:{OPEN_PORT}/{name}", "distribution": "registry"}
-    run = restarts(served, by(lambda config: config["image"].update(new)), ALL_OF_RAY)
+    run = restarts(served, by(lambda config: config["image"].update(new)), ALL_OF_RAY, touches={"image"})
     for node in ("head", "worker"):
         assert f"{node}: pulling 127.0.0.1:{OPEN_PORT}/{name}" in run.output
         assert lab.docker(node, "exec", f"ray-{node}", "cat", "/etc/stub-variant").strip() == "v5"
@@ -157,7 +159,10 @@ def test_a_private_registry_lets_in_who_has_the_password(served: Deployment) -> 
     run = served.must(*pull, "--diff")
     assert PASSWORD not in run.output
     served.set_secret("registryPassword", "another one")
-    assert {event.op for event in served.must("preview").events if event.name == "image-head"} == {"update"}
+    run = served.must(*pull)
+    assert {event.op for event in run.events if event.name == "image-head"} == {"update"}, (
+        "it would be refused"
+    )
     assert containers(served) == before
     assert served.lab.docker("head", "image", "inspect", "--format={{.Os}}", private) == "linux"
     left = served.lab.root("head", "sh", "-c", "grep -rl 'cmVhZGVyOmNv' /home/aurora /dev/shm /tmp || true")

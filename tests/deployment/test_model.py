@@ -204,12 +204,14 @@ def test_the_way_back_from_a_refusal_restarts_nothing(served: Deployment) -> Non
     unchanged(served)
 
 
-@pytest.mark.row("model revision", "fetched, copied, verified first; then vllm")
+@pytest.mark.row(
+    "model revision", "fetched, copied, verified first; then vllm", "network, image, Ray head and workers"
+)
 def test_another_revision_is_everywhere_before_vllm_alone_is_replaced(served: Deployment, hub: Hub) -> None:
     def another_revision(pair: Deployment) -> None:
         take(pair, hub, fake_model(seed=3))
 
-    run = restarts(served, another_revision, VLLM)
+    run = restarts(served, another_revision, VLLM, touches={"model"})
     unchanged(served)
     fetched = position(run, "model-head", "create-replacement")
     copied = position(run, "model-worker", "create-replacement")

@@ -242,6 +242,13 @@ def test_nobody_confirms_so_it_is_undone_and_the_next_run_repairs(worker: Rails)
     assert worker.root(f"systemctl list-timers --all --no-legend '{UNIT}*'; ls {DRAFTS}") == ""
 
 
+def test_the_connection_that_made_a_change_does_not_confirm_it(worker: Rails, tmp_path: Path) -> None:
+    same = tmp_path / "ssh"
+    done(worker.network("apply", MOVE, connection=same), f"changed={TWIN}")
+    refused(worker.network("confirm", MOVE, connection=same), "confirmed over a new SSH connection only")
+    done(worker.network("confirm", MOVE), "worker: confirmed")
+
+
 def test_a_boot_forgets_what_nobody_has_confirmed(worker: Rails) -> None:
     """The timer that would undo it does not outlive the boot either."""
     before = worker.files()

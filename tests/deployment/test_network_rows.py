@@ -12,6 +12,7 @@ from lab.instance import Lab
 from tests.deployment.rails import FIRST, FOREIGN, TWIN, Rails, done, eventually
 from tests.deployment.stack import (
     ALL_OF_RAY,
+    ANY,
     WORKER_AND_VLLM,
     Config,
     ask,
@@ -29,6 +30,11 @@ NODES = ("head", "worker")
 LAB_FILES = ["10-lab.yaml", "40-cx7.yaml"]
 MOVED = "192.168.201.99/24"
 MTU = 1500
+RAIL = pytest.mark.row(
+    "a rail of one node",
+    "its network, link check; that node's containers and what stands on them",
+    "image, model",
+)
 
 
 @pytest.fixture(scope="module")
@@ -75,17 +81,25 @@ def another_address(config: Config) -> None:
     config["nodes"][1]["rails"][1]["address"] = MOVED
 
 
-@pytest.mark.row(
-    "a rail of one node",
-    "its network, link check; that node's containers and what stands on them",
-)
+@RAIL
 def test_a_rail_of_one_node(stack: Deployment) -> None:
-    run = restarts(stack, by(another_address), WORKER_AND_VLLM)
+    run = restarts(stack, by(another_address), WORKER_AND_VLLM, touches={"network"})
     steps = ["network-worker", "network-confirm-worker", "link-worker", "worker", "vllm"]
     assert took(run, *steps) == steps
-    assert not took(run, "image-head", "image-worker", "model-head", "model-worker")
     assert MOVED in Rails(stack.lab).addresses()
     assert Rails(stack.lab, "head").root("ls /etc/netplan").split() == LAB_FILES
+    assert ask(stack).status_code == 200
+
+
+def another_address_of_the_head(config: Config) -> None:
+    config["network"]["takeOver"] = True
+    config["nodes"][0]["rails"][1]["address"] = "192.168.201.98/24"
+
+
+@RAIL
+def test_a_rail_of_the_head(stack: Deployment) -> None:
+    restarts(stack, by(another_address_of_the_head), ALL_OF_RAY, touches={"network"})
+    assert "192.168.201.98/24" in Rails(stack.lab, "head").addresses()
     assert ask(stack).status_code == 200
 
 
@@ -93,22 +107,18 @@ def another_mtu(config: Config) -> None:
     config["network"].update({"takeOver": True, "mtu": MTU})
 
 
-@pytest.mark.row("MTU", "network, link check; then all of Ray, vllm")
+@pytest.mark.row("MTU", "network, link check; then all of Ray, vllm", "image, model")
 def test_the_mtu(stack: Deployment) -> None:
-    run = restarts(stack, by(another_mtu), ALL_OF_RAY)
+    run = restarts(stack, by(another_mtu), ALL_OF_RAY, touches={"network"})
     steps = [f"network{verb}-{name}" for name in NODES for verb in ("", "-confirm")]
     steps += ["link-worker", "link-head", "head", "worker", "vllm"]
     assert took(run, *steps) == steps
-    assert not took(run, "image-head", "image-worker", "model-head", "model-worker")
     for name in NODES:
         assert [Rails(stack.lab, name).mtu(rail) for rail in (FIRST, TWIN)] == [MTU, MTU]
     assert ask(stack).status_code == 200
 
 
-@pytest.mark.row(
-    "a rail of one node",
-    "its network, link check; that node's containers and what stands on them",
-)
+@RAIL
 def test_the_rail_that_carries_ssh_is_changed_by_the_recipe(stack: Deployment) -> None:
     worker, new = Rails(stack.lab), "192.168.200.99"
 
@@ -117,7 +127,7 @@ def test_the_rail_that_carries_ssh_is_changed_by_the_recipe(stack: Deployment) -
         config["nodes"][1]["rails"][0]["address"] = f"{new}/24"
         config["nodes"][1]["ssh"]["host"] = worker.link_local()
 
-    restarts(stack, by(another_way_in), WORKER_AND_VLLM)
+    restarts(stack, by(another_way_in), WORKER_AND_VLLM, touches=ANY)
     unchanged(stack)
     assert f"{new}/24" in worker.addresses()
     restarts(stack, by(lambda config: config["nodes"][1]["ssh"].update({"host": new})), [])
@@ -135,3 +145,21 @@ def test_destroy_takes_the_network_last(stack: Deployment) -> None:
     assert gone.index("network-worker") < gone.index("network-head")
     as_delivered(stack.lab)
     done(Rails(stack.lab).link(), "rails=ok")
+
+
+def test_a_worker_without_an_address_is_deployed_by_its_link_local_one(stack: Deployment) -> None:
+    worker = Rails(stack.lab)
+    worker.root(f"mv {FOREIGN} /root/40-cx7.yaml; netplan apply")
+    worker.root(
+        f"for rail in {FIRST} {TWIN}; do ip -4 addr flush dev $rail; ip link set $rail mtu 1500 up; done"
+    )
+    try:
+        edit(stack, lambda config: config["nodes"][1]["ssh"].update({"host": worker.link_local()}))
+        stack.must("up")
+        assert ask(stack).status_code == 200
+        assert len(worker.addresses()) == len((FIRST, TWIN))
+        unchanged(stack)
+        stack.must("destroy")
+        eventually(lambda: worker.addresses() == [])
+    finally:
+        worker.root(f"mv /root/40-cx7.yaml {FOREIGN}; netplan apply")

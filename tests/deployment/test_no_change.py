@@ -21,6 +21,7 @@ NOTHING = pytest.mark.row(
     "SSH port or jump, the operator's key or machine, comments or the order of keys in the stack file, "
     "a new version of this program with the same meaning",
     "no container; connections and Commands may show as updated, and run nothing",
+    "everything",
 )
 
 

@@ -12,6 +12,7 @@ from lab.images import stub
 from lab.instance import Lab
 from tests.deployment.conftest import configured
 from tests.deployment.stack import (
+    ANY,
     RANKS,
     SERVER,
     VLLM,
@@ -37,8 +38,10 @@ from tests.instances import fresh
 
 pytestmark = pytest.mark.lab
 
-ADDED = pytest.mark.row("a worker added", "it joins; vllm")
-LEFT = pytest.mark.row("a worker removed or renamed", "drained; vllm; its container goes")
+ADDED = pytest.mark.row("a worker added", "it joins; vllm", "Ray head, other workers")
+LEFT = pytest.mark.row(
+    "a worker removed or renamed", "drained; vllm; its container goes", "Ray head, other workers"
+)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +100,7 @@ def test_one_node_needs_neither_ray_nor_fabric(trio: Deployment) -> None:
 @ADDED
 def test_the_first_worker_brings_ray_with_it(trio: Deployment) -> None:
     at(trio, "head")
-    restarts(trio, nodes(trio, "head", "worker"), ["create head", "create worker", *VLLM])
+    restarts(trio, nodes(trio, "head", "worker"), ["create head", "create worker", *VLLM], touches=ANY)
     assert ask(trio).status_code == 200
 
 
@@ -107,7 +110,7 @@ def test_a_worker_joins_and_the_others_go_on(trio: Deployment) -> None:
     # Its disk was prepared with the image (tests/instances.py); a real one has none of it.
     trio.lab.docker("worker2", "image", "prune", "--all", "--force")
     assert trio.lab.docker("worker2", "image", "ls", "--quiet") == ""
-    run = restarts(trio, nodes(trio, "head", "worker", "worker2"), ["create worker2", *VLLM])
+    run = restarts(trio, nodes(trio, "head", "worker", "worker2"), ["create worker2", *VLLM], touches=ANY)
     assert "worker2: spark-vllm/stub" not in run.output, "it had the image already"
     joined = position(run, "worker2", "create")
     for step in ("link-worker2", "image-worker2", "model-worker2", "ready-to-stop-worker2"):
@@ -134,7 +137,9 @@ def test_one_worker_of_two_restarts_alone(trio: Deployment) -> None:
 @LEFT
 def test_a_worker_that_is_renamed_is_drained_before_it_joins_again(trio: Deployment) -> None:
     at(trio, "head", "worker", "worker2")
-    run = restarts(trio, nodes(trio, "head", "worker", "spare"), ["create spare", *VLLM, "delete worker2"])
+    run = restarts(
+        trio, nodes(trio, "head", "worker", "spare"), ["create spare", *VLLM, "delete worker2"], touches=ANY
+    )
     assert position(run, "drain", "create-replacement") < position(run, "spare", "create")
     assert ask(trio).status_code == 200
     # What the old name leaves behind at its end must not be what the new one uses.
@@ -167,7 +172,7 @@ def test_a_head_under_another_name_is_refused_before_anything_stops(trio: Deploy
 @LEFT
 def test_a_worker_that_leaves_is_drained_before_vllm_restarts(trio: Deployment) -> None:
     at(trio, "head", "worker", "spare")
-    run = restarts(trio, nodes(trio, "head", "worker"), [*VLLM, "delete spare"])
+    run = restarts(trio, nodes(trio, "head", "worker"), [*VLLM, "delete spare"], touches=ANY)
     stop = position(run, "vllm", "delete-replaced")
     assert position(run, "drain", "create-replacement") < stop
     assert position(run, "cluster-check", "create-replacement") < stop
@@ -183,7 +188,7 @@ def test_under_mp_who_joins_or_leaves_restarts_all_ranks(trio: Deployment) -> No
     at(trio, "head", "worker")
     # The new one waits for the others, so it may come while they serve still.
     waves: Waves = [{"create worker2", "delete vllm", "delete worker", "create worker"}, "create vllm"]
-    restarts(trio, nodes(trio, "head", "worker", "worker2"), waves, previews=False)
+    restarts(trio, nodes(trio, "head", "worker", "worker2"), waves, previews=False, touches=ANY)
     settled(trio)
     assert ask(trio).status_code == 200
     leaves = foreseen(trio, nodes(trio, "head", "worker"))

@@ -92,13 +92,15 @@ def test_another_api_key_restarts_vllm_and_the_old_one_is_refused(deployed: Depl
     assert ask(deployed).status_code == 200
 
 
-@pytest.mark.row("the folder above the model's own", "all of Ray, vllm")
+@pytest.mark.row("the folder above the model's own", "all of Ray, vllm", "network, image")
 def test_a_model_in_another_folder_is_what_every_container_sees(deployed: Deployment) -> None:
     folder = f"/home/{USER}/others"
     for node in ("head", "worker"):
         deployed.lab.root(node, "sh", "-c", 'mkdir -p "$2" && cp -a "$1" "$2"', "sh", MODEL, folder)
     new = f"{folder}/{PurePosixPath(MODEL).name}"
-    restarts(deployed, by(lambda config: config["model"].update({"directory": new})), ALL_OF_RAY)
+    restarts(
+        deployed, by(lambda config: config["model"].update({"directory": new})), ALL_OF_RAY, touches={"model"}
+    )
     for node, name in (("head", "ray-head"), ("head", "vllm"), ("worker", "ray-worker")):
         mounts = deployed.lab.docker(node, "inspect", "--format={{.HostConfig.Mounts}}", name)
         assert f" {folder} /models " in mounts
