@@ -15,7 +15,7 @@ from unittest import mock
 
 import pulumi
 from google.protobuf import json_format
-from pulumi.runtime import mocks
+from pulumi.runtime import mocks, settings
 
 from tests import samples
 
@@ -98,8 +98,9 @@ class _Monitor(mocks.MockMonitor):
             replace_on_changes=tuple(request.replaceOnChanges),
             provider=request.provider,
         )
-        self.graph.resources[registration.key] = registration
-        self.graph.urns[response.urn] = registration.key
+        if request.type != "pulumi:pulumi:Stack":
+            self.graph.resources[registration.key] = registration
+            self.graph.urns[response.urn] = registration.key
         return response
 
 
@@ -121,13 +122,21 @@ def deploy(configuration: samples.Config, *, preview: bool = False, secrets: boo
     mocks.set_mocks(_Mocks(), project="spark-vllm", stack="test", preview=preview, monitor=_Monitor(graph))
     pulumi.runtime.set_all_config(namespaced, [f"spark-vllm:{key}" for key in secret])
 
-    @mocks.test  # type: ignore[untyped-decorator]
+    with mock.patch.dict("os.environ", environment):
+        _run()
+    return graph
+
+
+def _run() -> None:
+    """Run the program as Pulumi does: below a stack, the state of an earlier run forgotten."""
+    settings.SETTINGS.rpc_manager.clear()
+    settings.SETTINGS.outputs.clear()
+    settings.ROOT.set(None)
+
     def program() -> None:
         runpy.run_path(str(ROOT / "__main__.py"))
 
-    with mock.patch.dict("os.environ", environment):
-        program()
-    return graph
+    asyncio.get_event_loop().run_until_complete(pulumi.runtime.run_in_stack(program))
 
 
 def is_secret(value: Any) -> bool:  # noqa: ANN401 - JSON

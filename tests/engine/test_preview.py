@@ -62,13 +62,13 @@ def processors() -> float:
 
 
 def test_a_preview_grows_no_faster_than_the_nodes(salt: str, tmp_path: Path) -> None:
-    costs = {nodes: preview(nodes, tmp_path, salt) for nodes in (2, 6, 24)}
+    costs = {nodes: preview(nodes, tmp_path, salt) for nodes in (2, 16, 64)}
     for nodes, cost in costs.items():
         logging.getLogger(__name__).info("%d nodes: %s", nodes, cost)
-    each = (costs[6].resources - costs[2].resources) // 4
+    each = (costs[16].resources - costs[2].resources) // 14
     assert all(cost.resources == costs[2].resources + each * (nodes - 2) for nodes, cost in costs.items())
     # Four times the nodes cost sixteen times as much where something grows as their square.
-    assert costs[24].cpu / costs[6].cpu < 6
+    assert costs[64].cpu / costs[16].cpu < 6
 
 
 @pytest.mark.parametrize("stack", ["spark", "spark-solo", "spark-quad"])
