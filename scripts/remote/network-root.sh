@@ -338,7 +338,7 @@ settle() {
   draft=$(draft_of "$OWN")
   [[ ! -e $draft ]] || install -m 600 "$draft" "$OWN"
   while read -r file; do
-    [[ ! -f $file ]] || mv "$file" "$file$KEPT"
+    [[ ! -f $file ]] || mv --backup=numbered "$file" "$file$KEPT"
   done <"$STATE/aside"
   drop_drafts
   rm -rf "$STATE"
