@@ -27,16 +27,17 @@ every() {
 
 # meanwhile WORDS COMMAND...: runs it, and every few seconds says what WORDS, a command too, prints
 meanwhile() {
-  local words=$1 running status=0
+  # the command sees these names, and must not find its own hidden
+  local _tell=$1 _running _status=0
   shift
   "$@" <&0 &
-  running=$!
-  while kill -0 "$running" 2>/dev/null; do
-    every 5 "$("$words")"
+  _running=$!
+  while kill -0 "$_running" 2>/dev/null; do
+    every 5 "$("$_tell")"
     sleep 0.2
   done
-  wait "$running" || status=$?
-  return "$status"
+  wait "$_running" || _status=$?
+  return "$_status"
 }
 
 # image_identity TAG: what may not differ between nodes, whatever image store each daemon uses

@@ -21,11 +21,13 @@ def gate(  # noqa: PLR0913 - what an image and a node may look like
     token: bool = True,
     required: bool = False,
     executor: str = "ray",
+    refusal: str = "",
 ) -> tuple[int, str, str]:
     """Run the gate; the image answers as asked, and keeps what it was asked."""
     (scratch / "meminfo").write_text(f"MemAvailable: {free_gib * GIB_IN_KIB} kB\n")
     (scratch / "config.json").write_text("{}")
-    answer = f"cat >'{scratch}/asked'; printf 'vllm=0.17\\nray={ray}\\ncheck=ok\\n'"
+    refuse = f"echo '{refusal}' >&2; exit 2;" if refusal else ""
+    answer = f"{refuse} cat >'{scratch}/asked'; printf 'vllm=0.17\\nray={ray}\\ncheck=ok\\n'"
     inputs = {
         "NODE": "head", "NAME": "check", "TAG": "spark-vllm/x:1", "CHECK": "pass", "REQUEST": '["/models/x"]',
         "EXECUTOR": executor, "GPUS": "all", "MODELS": str(scratch), "PRESENT": str(scratch / "config.json"),
@@ -49,6 +51,12 @@ def test_what_has_passed_is_not_asked_again(tmp_path: Path) -> None:
     (tmp_path / "asked").unlink()
     assert gate(tmp_path)[:2] == (0, "vllm=0.17\nray=2.53.0\ncheck=ok\n")
     assert not (tmp_path / "asked").exists()
+
+
+def test_a_refusal_is_told_in_vllms_own_words(tmp_path: Path) -> None:
+    status, _, words = gate(tmp_path, refusal="unrecognized arguments: --max-modl-len")
+    assert status == 1
+    assert "nothing was stopped: unrecognized arguments: --max-modl-len" in words
 
 
 def test_with_little_memory_free_versions_are_still_read(tmp_path: Path) -> None:
