@@ -14,13 +14,19 @@ from lab.record import default_name
 from lab.shell import LabError
 
 
-def fresh(suffix: str, workers: int = 1, image: Callable[[Outer], str] | None = None) -> Iterator[Lab]:
+def fresh(
+    suffix: str,
+    workers: int = 1,
+    image: Callable[[Outer], str] | None = None,
+    worker_interfaces: tuple[str, ...] | None = None,
+) -> Iterator[Lab]:
     """Bring an instance of this clone up anew, and take it down unless SPARK_LAB_KEEP=1.
 
     Args:
         suffix: Of its name.
         workers: Nodes besides the head.
         image: Makes an image that the nodes have on their disks already, if such a disk is kept.
+        worker_interfaces: The names of the rails on the workers, if they are not those of the head.
     """
     try:
         require_machine()
@@ -31,7 +37,7 @@ def fresh(suffix: str, workers: int = 1, image: Callable[[Outer], str] | None = 
     instance = Lab(f"{default_name()}-{suffix}{process}")
     if instance.folder.load() is not None:
         instance.down()
-    instance.up(workers, disk=image(instance.engine()) if image else None)
+    instance.up(workers, worker_interfaces, disk=image(instance.engine()) if image else None)
     yield instance
     if os.environ.get("SPARK_LAB_KEEP") != "1":
         instance.down()

@@ -10,9 +10,23 @@ import pytest
 from ruamel.yaml import YAML
 
 from lab.deployment import ROOT, Deployment
-from tests.deployment.stack import containers, settle
+from tests.deployment.stack import containers, edit, settle
 
 pytestmark = pytest.mark.lab
+
+
+def test_image_and_caches_go_if_the_settings_say_so(pair: Deployment) -> None:
+    right = pair.config_file.read_text()
+    edit(pair, lambda config: config["image"].update({"removeOnDestroy": True}))
+    settle(pair)
+    lab = pair.lab
+    kept = ("volume", "ls", "-q", "--filter", "name=spark-vllm-cache-")
+    assert all(lab.docker(node, *kept) for node in ("head", "worker"))
+    pair.must("destroy")
+    pair.config_file.write_text(right)
+    for node in ("head", "worker"):
+        assert lab.docker(node, "image", "ls", "-q", "spark-vllm/stub") == ""
+        assert lab.docker(node, *kept) == ""
 
 
 def test_a_half_broken_deployment_goes_without_program_and_settings(pair: Deployment, tmp_path: Path) -> None:

@@ -19,12 +19,14 @@ pytestmark = [pytest.mark.lab, pytest.mark.real, pytest.mark.timeout(1800)]
 
 # Compiling for the CPU tells nothing about the deployment, and takes as long as all the rest of a start.
 EAGER = "vllm.args.enforce-eager=true"
+OTHER_PORT = ("enp1s0f1np1", "enP2p1s0f1np1")
+"""The cable is in the other port of the worker: the head's names of interfaces would be of no use there."""
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """The real image on two nodes of its own."""
-    for lab in fresh("real", image=real):
+    for lab in fresh("real", image=real, worker_interfaces=OTHER_PORT):
         image = real(lab.outer)
         deployment = stack_on(lab, tmp_path_factory.mktemp("real"), "real")
         deployment.put_model(tiny_model(lab.outer))
@@ -44,6 +46,11 @@ def test_a_completion_comes_from_both_nodes(served: Deployment) -> None:
     workers = served.lab.root("worker", "ps", "-e", "-o", "args")
     assert "ray::RayWorker" in workers
     assert served.output("versions")["ray"].startswith("2.")
+    interfaces = {
+        node: served.lab.docker(node, "exec", f"ray-{node}", "printenv", "GLOO_SOCKET_IFNAME").strip()
+        for node in ("head", "worker")
+    }
+    assert interfaces == {"head": "enp1s0f0np0", "worker": OTHER_PORT[0]}
 
 
 def test_nobody_else_gets_an_answer(served: Deployment) -> None:
