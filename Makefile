@@ -8,7 +8,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 SHELL_FILES = $(shell git ls-files '*.sh' bin .ci)
 
-.PHONY: help demo test check lab lab-down clean env setup lock docs pictures
+.PHONY: help demo test check lab lab-down clean env setup lock docs bench pictures
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,10 @@ env: setup ## Shell settings for plain pulumi: eval "$$(make -s env)"
 
 docs: setup ## Write the reference page and the JSON schema from the settings
 	@$(PYTHON) -m scripts.reference
+
+bench: setup ## What the program costs against the barest way to do the same, on the lab
+	@$(PYTHON) -m lab.prepare
+	@$(PYTHON) -m lab.bench run
 
 pictures: setup ## Draw the pictures of the README anew, from the deployment of make demo
 	@$(PYTHON) -m lab.pictures

@@ -13,7 +13,7 @@ from lab.engine.errors import EngineError
 from lab.environment import environment
 from lab.images import real, tiny_model
 from lab.instance import Lab
-from lab.shell import LabError, say
+from lab.shell import LabError, heed_interrupts, say
 
 # One CPU serves both nodes of the lab; a small cache and few sequences keep it light.
 REAL_SETTINGS: tuple[str, ...] = (
@@ -64,6 +64,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     os.chdir(ROOT)
+    heed_interrupts()
     try:
         main()
     except (LabError, EngineError, httpx.HTTPError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -75,3 +76,13 @@ def output(argv: Sequence[str], done: subprocess.CompletedProcess[bytes]) -> str
         words = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()[-8:]
         raise LabError(f"Status {done.returncode} from {shlex.join(argv)}:\n" + "\n".join(words))
     return done.stdout.decode(errors="replace").rstrip("\n")
+
+
+def heed_interrupts() -> None:
+    """Let SIGINT be what it usually is, for this process and all that it starts.
+
+    A shell starts what it puts into the background with SIGINT ignored. Pulumi ends its plugins by it, and
+    waits five seconds for each that ignores it.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

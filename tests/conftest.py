@@ -9,6 +9,9 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from lab.shell import heed_interrupts
+
+heed_interrupts()
 # The machine that runs the tests may be busy: a slow example is no failure.
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")

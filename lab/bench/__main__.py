@@ -13,12 +13,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lab.bench import connections, engine, service, transfer
+from lab.bench import connections, engine, page, service, transfer
 from lab.bench.figures import Figure, Kind, Results, worse
 from lab.deployment import ROOT
 from lab.engine.errors import EngineError
 from lab.environment import LOCAL
-from lab.shell import LabError, say
+from lab.shell import LabError, heed_interrupts, say
 
 PARTS: dict[str, Callable[[int], Iterator[Figure]]] = {
     "engine": engine.measure,
@@ -69,6 +69,17 @@ def compare(
     raise typer.Exit(1 if found else 0)
 
 
+@app.command("page")
+def write_page(
+    results: Annotated[Path, typer.Argument(help="What a run has written.")] = RESULTS,
+) -> None:
+    """Write docs/benchmark.md, its charts and docs/benchmark.json anew."""
+    found = Results.load(results)
+    found.save(BASELINE)
+    page.write(found, BASELINE.parent)
+    print(f"written: {BASELINE.parent / 'benchmark.md'}")
+
+
 def _machine() -> str:
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     return f"{os.cpu_count()} cores, {pages * size / 2**30:.0f} GiB, both nodes on it"
@@ -96,6 +107,7 @@ def _median(samples: tuple[float, ...], unit: str) -> str:
 
 if __name__ == "__main__":
     os.chdir(ROOT)
+    heed_interrupts()
     try:
         app(prog_name="python -m lab.bench")
     except (LabError, EngineError) as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from lab.bench.figures import Figure, Kind
-from lab.bench.pair import PLACE, change, instance, stack_on
+from lab.bench.pair import change, instance, stack_on
 from lab.deployment import Deployment
 from lab.images import fake_model, stub
 
@@ -42,29 +42,34 @@ def measure(rounds: int) -> Iterator[Figure]:
         pair.put_model(fake_model())
         pair.configure(lab.push(stub(lab.outer)))
         pair.must("up")
-        pair.must("up", "--refresh")
-        for words, flag in (("up --refresh where nothing changed", False), ("a flag change", True)):
-            if flag:
-                change(pair, vllm={"args": {"max-model-len": 500}})
-            counts = _count(pair, *([] if flag else ["--refresh"]))
-            total = sum(counts.accepted.values())
-            by_node = ", ".join(f"{number} at the {node}" for node, number in counts.accepted.items())
-            yield Figure(
-                name=f"handshakes of {words}",
-                group=GROUP,
-                what=f"SSH handshakes of {words}",
-                unit="handshakes",
-                kind=Kind.VALUE,
-                measured=(total,),
-                real_pair="carries over",
-                note=f"{by_node}; {counts.docker} of them by the Docker plugin, which starts an ssh for each "
-                f"connection. The official command plugin shares none: {counts.official} in all.",
-            )
+        yield from of(pair)
         pair.must("destroy")
 
 
+def of(pair: Deployment) -> Iterator[Figure]:
+    """Count on a deployment that is as its stack file says."""
+    pair.must("up", "--refresh")
+    for words, flag in (("up --refresh where nothing changed", False), ("a flag change", True)):
+        if flag:
+            change(pair, vllm={"args": {"max-model-len": 500}})
+        counts = _count(pair, *([] if flag else ["--refresh"]))
+        total = sum(counts.accepted.values())
+        by_node = ", ".join(f"{number} at the {node}" for node, number in counts.accepted.items())
+        yield Figure(
+            name=f"handshakes of {words}",
+            group=GROUP,
+            what=f"SSH handshakes of {words}",
+            unit="handshakes",
+            kind=Kind.VALUE,
+            measured=(total,),
+            real_pair="carries over",
+            note=f"{by_node}; {counts.docker} of them by the Docker plugin, which starts an ssh for each "
+            f"connection. The official command plugin shares none: {counts.official} in all.",
+        )
+
+
 def _count(pair: Deployment, *options: str) -> Counts:
-    place = PLACE / "counting"
+    place = pair.scratch / "counting"
     log = place / "log"
     place.mkdir(exist_ok=True)
     log.write_text("")

@@ -14,7 +14,7 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 from lab.bench.figures import Figure, Kind, alternately, seconds
-from lab.bench.pair import PLACE, instance, stack_on
+from lab.bench.pair import instance, stack_on
 from lab.deployment import ROOT, Deployment
 from lab.images import fake_model, stub
 from lab.shell import LabError
@@ -30,12 +30,17 @@ def measure(rounds: int) -> Iterator[Figure]:
         pair.put_model(fake_model())
         pair.configure(lab.push(stub(lab.outer)))
         pair.must("up")
-        pair.must("up", "--refresh")
-        yield from _against_an_empty_program(pair, rounds)
-        yield _scale(pair, rounds)
-        yield from _operators_commands(pair, rounds)
-        yield _memory(pair)
+        yield from of(pair, rounds)
         pair.must("destroy")
+
+
+def of(pair: Deployment, rounds: int) -> Iterator[Figure]:
+    """Measure a deployment that is as its stack file says."""
+    pair.must("up", "--refresh")
+    yield from _against_an_empty_program(pair, rounds)
+    yield _scale(pair, rounds)
+    yield from _operators_commands(pair, rounds)
+    yield _memory(pair)
 
 
 def _against_an_empty_program(pair: Deployment, rounds: int) -> Iterator[Figure]:
@@ -66,7 +71,7 @@ def _against_an_empty_program(pair: Deployment, rounds: int) -> Iterator[Figure]
 
 def _empty(pair: Deployment) -> Deployment:
     """A program without resources, in the same backend."""
-    place = PLACE / "empty"
+    place = pair.scratch / "empty"
     place.mkdir()
     (place / "Pulumi.yaml").write_text(EMPTY.replace("VENV", str(ROOT / ".venv")))
     (place / "__main__.py").write_text("import pulumi\n")
@@ -112,7 +117,7 @@ def many_nodes(pair: Deployment, count: int) -> Path:
         more["ssh"]["host"] = more["rails"][0]["address"].removesuffix("/24")
         nodes.append(more)
     document["config"]["spark-vllm:nodes"] = nodes
-    file = PLACE / f"{count}-nodes.yaml"
+    file = pair.scratch / f"{count}-nodes.yaml"
     YAML().dump(document, file)
     return file
 

@@ -130,7 +130,8 @@ def test_the_rail_that_carries_ssh_is_changed_by_the_recipe(stack: Deployment) -
     restarts(stack, by(another_way_in), WORKER_AND_VLLM, touches=ANY)
     unchanged(stack)
     assert f"{new}/24" in worker.addresses()
-    restarts(stack, by(lambda config: config["nodes"][1]["ssh"].update({"host": new})), [])
+    to_the_new_one = by(lambda config: config["nodes"][1]["ssh"].update({"host": new}))
+    restarts(stack, to_the_new_one, [], touches={"network"})
     assert ask(stack).status_code == 200
 
 
