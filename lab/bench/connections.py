@@ -65,8 +65,8 @@ def of(pair: Deployment) -> Iterator[Figure]:
             kind=Kind.VALUE,
             measured=(total,),
             real_pair="carries over",
-            note=f"{by_node}. The Docker plugin started {counts.docker} ssh, which share theirs; the official "
-            f"command plugin shares none with its own, and would make {counts.official - counts.docker}.",
+            note=f"{by_node}. The Docker plugin started {counts.docker} ssh, which share theirs; the "
+            f"official command plugin shares none of its own, and would make {counts.official - counts.docker}.",
         )
 
 
