@@ -57,6 +57,7 @@ def of(pair: Deployment) -> Iterator[Figure]:
         counts = _count(pair, *([] if flag else ["--refresh"]))
         total = sum(counts.accepted.values())
         by_node = ", ".join(f"{number} at the {node}" for node, number in counts.accepted.items())
+        alone = counts.official - counts.docker
         yield Figure(
             name=f"handshakes of {words}".replace("`", ""),
             group=GROUP,
@@ -66,7 +67,7 @@ def of(pair: Deployment) -> Iterator[Figure]:
             measured=(total,),
             real_pair="carries over",
             note=f"{by_node}. The Docker plugin started {counts.docker} ssh, which share theirs; the "
-            f"official command plugin shares none of its own, and would make {counts.official - counts.docker}.",
+            f"official command plugin shares none of its own, and would make {alone}.",
         )
 
 
