@@ -6,6 +6,7 @@ well as one that is open to all.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
@@ -35,7 +36,7 @@ async def api(
     """
     url = urlsplit(local_url(stack.settings))
     listener = await head.forward_local_port("127.0.0.1", 0, str(url.hostname), int(url.port or 80))
-    key = stack.secret("apiKey")
+    key = await asyncio.to_thread(stack.secret, "apiKey")
     try:
         async with httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{listener.get_port()}",

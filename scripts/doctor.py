@@ -53,9 +53,11 @@ def doctor(
 
 
 async def _examine(stack: Stack) -> list[Finding]:
-    # The state is read while the nodes are asked.
+    # The state is read while the nodes are asked, and the key, which is opened once, while they are reached.
     state = asyncio.create_task(asyncio.to_thread(_state, stack))
+    key = asyncio.gather(asyncio.to_thread(stack.secret, "apiKey"), return_exceptions=True)
     async with connected(stack.settings.nodes) as links:
+        await key
         facts, answers = await asyncio.gather(
             asyncio.gather(*(_facts(stack, node, links) for node in stack.settings.nodes)),
             _api(stack, links[stack.settings.head.name]),

@@ -30,7 +30,7 @@ from scripts.stack import DEFAULT, AsJson, ConfigFile, Stack, StackName, load
 from scripts.units import GIB, KIB
 
 COMPLETION_SECONDS = 60
-SAMPLE_SECONDS = 1.0
+SAMPLE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,11 @@ def status(
 
 
 async def _once(stack: Stack, patience: float) -> Status:
+    # pulumi is asked while the nodes are connected to; what it opens once, it need not open again
+    known = asyncio.gather(asyncio.to_thread(stack.outputs), asyncio.to_thread(stack.secret, "apiKey"))
     async with connected(stack.settings.nodes) as links:
-        return (await look(stack, stack.outputs(), links, None, patience=patience))[0]
+        outputs, _ = await known
+        return (await look(stack, outputs, links, None, patience=patience))[0]
 
 
 async def _watch(stack: Stack, seconds: float, patience: float) -> Status:

@@ -53,7 +53,7 @@ DEAD_WORKER = pytest.mark.row(
 STEPS = {"network": ("network-", "link-"), "image": ("image-",), "model": ("model-",)}
 """The steps that change what the table calls network, image and model, by the beginnings of their names."""
 ANY = frozenset(STEPS)
-TURNS = 5
+TURNS = 3
 """How often in a row the order of what restarts is looked at: it must not be a matter of luck."""
 _counter = itertools.count(1)
 
