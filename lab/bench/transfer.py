@@ -255,7 +255,7 @@ class _Transfers:
 
     def _rsync(self) -> None:
         ssh = shlex.quote(self._ssh.removesuffix(f" {USER}@{self._address}"))
-        self._on_head(f"rsync -a -e {ssh} {MODEL}/ {USER}@{self._address}:{MODEL}/", forward=True)
+        self._on_head(f"rsync -a -e {ssh} {MODEL}/part-* {USER}@{self._address}:{MODEL}/", forward=True)
 
     def _without_model(self) -> None:
         self._lab.root("worker", "bash", "-c", f"rm -f {MODEL}/part-*; sync")
