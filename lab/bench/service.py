@@ -278,7 +278,7 @@ class _Bare:
         """`docker run` of a container like one that runs, under a name of its own."""
         facts: dict[str, Any] = json.loads(self._lab.docker(node, "inspect", name))[0]
         kept = f"/home/aurora/bare-{name}"
-        self._lab.root(node, "bash", "-c", f"rm -rf {kept}; docker cp -q {name}:/spark {kept}")
+        self._lab.root(node, "bash", "-c", f"rm -rf {kept}; docker cp {name}:/spark {kept} >/dev/null")
         words = ["run", "-d", f"--name={name}-bare", "--network=host", "--ipc=host", "--pid=host"]
         words += [f"--volume={kept}:/spark"]
         for mount in facts["Mounts"]:
