@@ -63,6 +63,11 @@ def compare(
     results: Annotated[Path, typer.Argument(help="This one.")] = RESULTS,
 ) -> None:
     """Say what has become worse; ratios, bytes and counts only. Status 1 if something has."""
+    for file in (baseline, results):
+        if not file.exists():
+            raise LabError(
+                f"There is no {file}: `python -m lab.bench run` measures, `page` makes the baseline."
+            )
     found = worse(Results.load(baseline), Results.load(results))
     for sentence in found:
         print(sentence)

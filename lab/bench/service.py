@@ -117,7 +117,7 @@ class _Changes:
             reference=samples["bare"],
             reach=0.6,
             real_pair=REAL_PAIR,
-            note="the caches of the image stay on the node, and the argument check has filled them",
+            note="the caches of the image stay on the node",
         )
         yield Figure(
             name="flag change, all of up",
@@ -152,7 +152,7 @@ class _Changes:
             reference=images["bare"],
             reach=0.7,
             real_pair=REAL_PAIR,
-            note="the gate has filled the new image's caches before the stop",
+            note="the argument check has filled those of the new image's caches that it can",
         )
 
     def _refused(self) -> Figure:

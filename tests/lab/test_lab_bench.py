@@ -1,4 +1,4 @@
-"""The benchmark's arithmetic, its page, and what its baseline promises of a pair with the stub image."""
+"""The benchmark's arithmetic and its page."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ import pytest
 
 from lab.bench import page
 from lab.bench.figures import Figure, Kind, Results, alternately, worse
-from lab.deployment import ROOT
-
-BASELINE = ROOT / "docs" / "benchmark.json"
 
 
 def figure(
@@ -61,12 +58,17 @@ def test_what_has_become_worse_is_said_and_seconds_are_no_reason() -> None:
     assert worse(results(figure((4.0,), Kind.VALUE, "handshakes")), many) != []
 
 
-def test_the_page_is_what_the_baseline_says(tmp_path: Path) -> None:
-    """Made anew from the committed measurements it is the committed page, with its charts."""
-    page.write(Results.load(BASELINE), tmp_path)
-    for made in (path for path in tmp_path.rglob("*") if path.is_file()):
-        committed = BASELINE.parent / made.relative_to(tmp_path)
-        if made.suffix == ".md":
-            assert made.read_text() == committed.read_text(), "python -m lab.bench page docs/benchmark.json"
-        else:
-            assert committed.exists()
+def test_the_page_holds_every_figure_and_draws_the_seconds(tmp_path: Path) -> None:
+    page.write(results(figure(reach=0.4), figure((7.0,), Kind.VALUE, "handshakes")), tmp_path)
+    text = (tmp_path / "benchmark.md").read_text()
+    assert "| a thing | another | 0.50 | at most 0.4 | **missed** |" in text
+    assert "| a thing | another | 7 handshakes |  |  |" in text
+    assert "pictures/bench-service.svg" in text
+    assert (tmp_path / "pictures" / "bench-service.svg").read_text().startswith("<?xml")
+
+
+def test_results_are_kept_and_those_of_other_parts_with_them(tmp_path: Path) -> None:
+    old = results(figure(), figure().model_copy(update={"name": "another thing"}))
+    old.save(tmp_path / "bench.json")
+    kept = results(figure((8.0,))).with_figures_of(Results.load(tmp_path / "bench.json"))
+    assert [(each.name, each.value) for each in kept.figures] == [("a thing", 2.0), ("another thing", 0.5)]
