@@ -20,6 +20,7 @@ LONGEST_FIRST = (
     "real",
     "trio",
     "failures",
+    "faults",
     "order",
     "executors",
     "drift",
@@ -35,6 +36,7 @@ LONGEST_FIRST = (
 )
 APART = {
     "test_vllm.py": "real",
+    "test_faults.py": "faults",
     "test_order.py": "order",
     "test_restarts.py": "restarts",
     "test_executors.py": "executors",
