@@ -118,6 +118,7 @@ def test_under_mp_a_dead_rank_is_no_healthy_server_and_is_replaced(over_mp: Depl
     assert ask(over_mp).status_code == 200
 
 
+@pytest.mark.fault("a rank is lost under mp")
 def test_under_mp_ranks_that_lose_one_meet_again_by_themselves(over_mp: Deployment) -> None:
     before = containers(over_mp)
     over_mp.lab.root("worker", "pkill", "-KILL", "-f", "^python3 /usr/local/bin/vllm serve")

@@ -1,8 +1,7 @@
-"""What breaks while the pair serves: it comes back by itself, or says that it has given up. Rows of docs/faults.md."""
+"""What breaks while the pair serves: it comes back, or says that it gives up. Rows of docs/faults.md."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import httpx
@@ -98,7 +97,9 @@ HARMS = [
     pytest.param(
         dockerd("head"), {"ray-head", "vllm"}, id="dockerd of the head", marks=fault("dockerd restarts")
     ),
-    pytest.param(reboot("worker"), {"ray-worker", "vllm"}, id="worker reboots", marks=fault("a node reboots")),
+    pytest.param(
+        reboot("worker"), {"ray-worker", "vllm"}, id="worker reboots", marks=fault("a node reboots")
+    ),
     pytest.param(reboot("head"), {"ray-head", "vllm"}, id="head reboots", marks=fault("a node reboots")),
     pytest.param(
         power_cut("worker", "head"),
@@ -119,13 +120,35 @@ HARMS = [
 def test_the_pair_comes_back_by_itself(served: Deployment, harm: Harm, begun: set[str]) -> None:
     before, ids = starts(served), {name: number for name, (number, _) in containers(served).items()}
     harm(served.lab)
-    began = time.monotonic()
 
     def is_back() -> bool:
         now = starts(served)
         return all(now[name] != before[name] for name in begun) and answers(served)
 
     eventually(is_back, RECOVERY_SECONDS)
-    print(f"back after {time.monotonic() - began:.0f} s")
     assert {name: number for name, (number, _) in containers(served).items()} == ids
     unchanged(served)
+
+
+@fault("a container fails at each start")
+def test_what_fails_again_and_again_is_given_up_and_up_refresh_repairs_it(served: Deployment) -> None:
+    lab, kept = served.lab, f"{MODEL}/.config.json"
+    lab.root("head", "mv", f"{MODEL}/config.json", kept)
+    crash("head", "vllm")(lab)
+    eventually(lambda: "gave up: 3 starts in a row have failed" in log(lab), RECOVERY_SECONDS)
+    state = ("inspect", "--format={{.State.Status}} {{.State.ExitCode}} {{.RestartCount}}", "vllm")
+    eventually(lambda: lab.docker("head", *state).split()[:2] == ["exited", "0"])
+    given_up = lab.docker("head", *state)
+    before = containers(served)["ray-worker"]
+    lab.reboot("worker")
+    eventually(lambda: containers(served)["ray-worker"][1] != before[1], RECOVERY_SECONDS)
+    assert lab.docker("head", *state) == given_up, "nobody starts it again"
+    lab.root("head", "mv", kept, f"{MODEL}/config.json")
+    assert replaced(served.must("up", "--refresh")) == VLLM
+    assert answers(served)
+    unchanged(served)
+
+
+def log(lab: Lab) -> str:
+    """What the server's container has said, on both streams."""
+    return lab.root("head", "sh", "-c", "docker logs vllm 2>&1")

@@ -63,6 +63,7 @@ def repaired(deployment: Deployment) -> None:
         pytest.param(r"ready creating replacement", id="while the model loads"),
     ],
 )
+@pytest.mark.fault("`pulumi` is killed in the middle")
 def test_a_change_that_was_killed_is_brought_to_its_end(deployed: Deployment, stage: str) -> None:
     before = containers(deployed)
 
@@ -78,6 +79,7 @@ def test_a_change_that_was_killed_is_brought_to_its_end(deployed: Deployment, st
     repaired(deployed)
 
 
+@pytest.mark.fault("`pulumi` is killed in the middle")
 def test_a_first_deployment_that_was_killed_is_brought_to_its_end(pair: Deployment) -> None:
     pair.must("destroy")
     kill_at(pair, r"Container worker creating")
@@ -95,6 +97,7 @@ def test_a_state_whose_description_a_killed_pulumi_left_empty_is_mended(deployed
     assert containers(deployed) == before
 
 
+@pytest.mark.fault("the state is lost")
 def test_containers_of_a_lost_state_are_found_and_removed(deployed: Deployment) -> None:
     kept = deployed.must("stack", "export", f"--stack={deployed.stack}").output
     state = json.loads(kept)

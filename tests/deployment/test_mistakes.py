@@ -56,10 +56,16 @@ def no_such_interface(config: dict) -> None:  # type: ignore[type-arg]
     config["nodes"][1]["rails"][1]["interface"] = "enp9s9"
 
 
+KEY = pytest.mark.fault("a node shows another host key")
+AWAY = pytest.mark.fault("a node does not answer")
 MISTAKES = [
-    pytest.param(wrong_head_key, r"host key", "127.0.0.1", id="wrong host key of the head"),
-    pytest.param(wrong_worker_key, r"host key", "192.168.200.13", id="wrong host key of the worker"),
-    pytest.param(nobody_there, r"refused|unreachable|cannot", "127.0.0.1:1", id="unreachable host"),
+    pytest.param(wrong_head_key, r"host key", "127.0.0.1", id="wrong host key of the head", marks=KEY),
+    pytest.param(
+        wrong_worker_key, r"host key", "192.168.200.13", id="wrong host key of the worker", marks=KEY
+    ),
+    pytest.param(
+        nobody_there, r"refused|unreachable|cannot", "127.0.0.1:1", id="unreachable host", marks=AWAY
+    ),
     pytest.param(
         no_such_user, r"accepts none of the keys|unable to authenticate", "nobody-here@", id="wrong user"
     ),

@@ -181,6 +181,7 @@ def a_small_disk(pair: Deployment, hub: Hub) -> None:
         ),
     ],
 )
+@pytest.mark.fault("the hub does not give the revision")
 def test_what_cannot_be_fetched_stops_nothing(
     served: Deployment, hub: Hub, mistake: Callable[[Deployment, Hub], None], words: str
 ) -> None:
@@ -221,6 +222,7 @@ def test_another_revision_is_everywhere_before_vllm_alone_is_replaced(served: De
     assert ask(served).status_code == 200
 
 
+@pytest.mark.fault("a transfer of the model is cut")
 def test_killed_transfers_go_on_where_they_ended(served: Deployment, hub: Hub) -> None:
     before = containers(served)
     directory = take(served, hub, LARGE)
@@ -264,6 +266,7 @@ def test_killed_transfers_go_on_where_they_ended(served: Deployment, hub: Hub) -
     assert ask(served).status_code == 200
 
 
+@pytest.mark.fault("a file of the model is cut or changed")
 def test_bad_shards_are_repaired_alone_and_not_under_the_server(served: Deployment, hub: Hub) -> None:
     lab, directory = served.lab, current(served)
     before = containers(served)

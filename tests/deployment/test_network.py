@@ -207,6 +207,7 @@ exec /usr/sbin/netplan "$@"
     worker.root("iptables -D OUTPUT -d 192.168.200.12 -j DROP 2>/dev/null || true")
 
 
+@pytest.mark.fault("a change of a rail cuts the way to its node")
 def test_a_change_that_cuts_the_way_is_undone_and_told_over_it(netplan: Rails) -> None:
     before = netplan.files()
     netplan.root("echo 'iptables -I OUTPUT -d 192.168.200.12 -j DROP' >/run/first")
@@ -229,6 +230,7 @@ def test_a_change_that_netplan_cannot_apply_is_undone(netplan: Rails) -> None:
     netplan.root(f"ip addr flush dev {TWIN}; netplan apply")
 
 
+@pytest.mark.fault("nobody confirms a change of a rail")
 def test_nobody_confirms_so_it_is_undone_and_the_next_run_repairs(worker: Rails) -> None:
     before = worker.files()
     change = worker_rail(1, MOVED, takeOver=True, mtu=1500)
@@ -352,6 +354,7 @@ def test_a_link_check_says_what_is_wrong(
         worker.root(after or "true")
 
 
+@pytest.mark.fault("the two ends of a rail have another MTU")
 def test_a_link_check_sees_the_other_ends_mtu(worker: Rails, head: Rails) -> None:
     done(head.link(), "rails=ok")
     head.root(f"ip link set {TWIN} mtu 1500")
@@ -361,6 +364,7 @@ def test_a_link_check_sees_the_other_ends_mtu(worker: Rails, head: Rails) -> Non
         head.root(f"ip link set {TWIN} mtu 9000")
 
 
+@pytest.mark.fault("the cable is out")
 def test_a_pulled_cable_is_seen_on_both_ends_and_no_reason_to_change(worker: Rails, head: Rails) -> None:
     worker.lab.unplug("worker", 1)
     try:

@@ -197,6 +197,7 @@ def test_under_mp_who_joins_or_leaves_restarts_all_ranks(trio: Deployment) -> No
 
 
 @LEFT
+@pytest.mark.fault("a worker is gone for good")
 def test_a_worker_that_is_gone_for_good_does_not_keep_the_others_from_serving(trio: Deployment) -> None:
     at(trio, "head", "worker", "worker2")
     before = containers(trio)
