@@ -17,12 +17,10 @@ from pulumi_command import remote
 from components import leaf
 from components.remote import run
 from components.settings import Node as NodeSettings
-from components.settings import Settings, Ssh, digest
+from components.settings import Settings, Ssh
 
 CONNECT_TIMEOUT = 10
 """Seconds for one attempt to reach a node."""
-SHARED_SECONDS = 5
-"""For which a connection that nobody uses any more stays open."""
 ATTEMPTS = 3
 AFTER_CHANGE = 6
 """Attempts to reach a node whose rails have just changed: a link takes seconds to come up again."""
@@ -124,22 +122,13 @@ def ssh_options(node: NodeSettings, jump: NodeSettings | None = None) -> list[st
         *_o("LogLevel=ERROR"),
         *_o(f"HostKeyAlias={alias}"),
         *_o(f"KnownHostsCommand=/bin/echo {alias} {key}"),
-        # The Docker plugin starts an ssh for each of its connections: those of one burst share a handshake.
-        *_o("ControlMaster=auto"),
-        *_o(f"ControlPath=%d/.spark-vllm-{_way(node, jump)}"),
-        *_o(f"ControlPersist={SHARED_SECONDS}"),
-        *_o("ServerAliveInterval=5"),
     ]
     if jump:
         target = "[%h]:%p" if ":" in node.ssh.host else "%h:%p"
-        hop = ["ssh", *ssh_options(jump), "-p", str(jump.ssh.port), _login(jump.ssh), "-W"]
-        options += _o("ProxyCommand=" + shlex.join(hop).replace("%", "%%") + " " + shlex.quote(target))
+        login = _login(jump.ssh).replace("%", "%%")
+        hop = ["ssh", *ssh_options(jump), "-p", str(jump.ssh.port), "-W", target, login]
+        options += _o("ProxyCommand=" + shlex.join(hop))
     return options
-
-
-def _way(node: NodeSettings, jump: NodeSettings | None) -> str:
-    """Names a way to a node: whoever trusts another key, or goes another way, shares no connection."""
-    return digest([each.ssh.model_dump(mode="json") for each in (node, jump) if each])
 
 
 def _o(option: str) -> list[str]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import stat
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from components.node import SHARED_SECONDS
 from lab.bench.figures import Figure, Kind
 from lab.bench.pair import change, instance, stack_on
 from lab.deployment import Deployment
@@ -66,7 +64,7 @@ def of(pair: Deployment) -> Iterator[Figure]:
             kind=Kind.VALUE,
             measured=(total,),
             real_pair="carries over",
-            note=f"{by_node}. The Docker plugin started {counts.docker} ssh, which share theirs; the "
+            note=f"{by_node}. The Docker plugin started {counts.docker} ssh, which share none; the "
             f"official command plugin shares none of its own, and would make {alone}.",
         )
 
@@ -79,8 +77,6 @@ def _count(pair: Deployment, *options: str) -> Counts:
     shim = place / "ssh"
     shim.write_text(COUNTING.format(log=log, place=place))
     shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
-    # what an earlier run has left open does not count
-    time.sleep(SHARED_SECONDS + 2)
     began = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
     path = f"{place}:{pair.process_environment()['PATH']}"
     counted = replace(pair, environment={**pair.environment, "PATH": path})

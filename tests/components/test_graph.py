@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -360,19 +359,6 @@ def test_the_docker_providers_trust_the_pinned_keys_and_no_file(pair: Graph) -> 
         )
         assert f"KnownHostsCommand=/bin/echo spark-vllm-{name} {samples.host_key(name)}" in options
         assert text.count(f"spark-vllm-head {samples.host_key('head')}") == 1
-        assert re.findall(r"%+d/\.spark-vllm-", text) == ["%d/.spark-vllm-", "%%d/.spark-vllm-"][:hops]
-
-
-def test_a_connection_is_shared_by_those_alone_who_trust_the_same_keys(pair: Graph) -> None:
-    def path(graph: Graph) -> str:
-        options: list[str] = json.loads(graph["docker docker-worker"].inputs["sshOpts"])
-        return next(each for each in options if each.startswith("ControlPath="))
-
-    assert path(deploy(samples.config())) == path(pair)
-    for node, key, value in ((0, "hostKey", "x"), (1, "hostKey", "x"), (1, "user", "x"), (0, "user", "x")):
-        changed = samples.config()
-        changed["nodes"][node]["ssh"][key] = samples.host_key(value) if key == "hostKey" else value
-        assert path(deploy(changed)) != path(pair), (node, key)
 
 
 def test_the_heads_own_values_are_not_copied_to_other_nodes(pair: Graph) -> None:
