@@ -113,7 +113,7 @@ def test_under_mp_all_ranks_restart_together(over_mp: Deployment) -> None:
 def test_under_mp_a_dead_rank_is_no_healthy_server_and_is_replaced(over_mp: Deployment) -> None:
     over_mp.lab.docker("worker", "kill", "vllm-worker")
     url = f"{over_mp.output('endpoint').removesuffix('/v1')}/health"
-    wait_until(lambda: health(url) != 200, 20)
+    wait_until(lambda: health(url) != 200, 60)
     restarts(over_mp, lambda _: None, WORKER_AND_VLLM, refresh=True)
     assert ask(over_mp).status_code == 200
 
@@ -123,7 +123,7 @@ def test_under_mp_ranks_that_lose_one_meet_again_by_themselves(over_mp: Deployme
     before = containers(over_mp)
     over_mp.lab.root("worker", "pkill", "-KILL", "-f", "^python3 /usr/local/bin/vllm serve")
     url = f"{over_mp.output('endpoint').removesuffix('/v1')}/health"
-    wait_until(lambda: health(url) != 200, 20)
+    wait_until(lambda: health(url) != 200, 60)
     wait_until(lambda: health(url) == 200, 60)
     assert ask(over_mp).status_code == 200
     after = containers(over_mp)
