@@ -3,54 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
 
 import pytest
 
-from lab.deployment import ROOT, Deployment
-from tests.deployment.operator import command
-from tests.deployment.stack import ask, containers, edit, unchanged
+from lab.deployment import Deployment
+from lab.images import stub
+from tests.deployment.interruptions import kill_at, recover, repaired
+from tests.deployment.stack import ask, containers, edit
 
 pytestmark = pytest.mark.lab
-
-
-def kill_at(deployment: Deployment, pattern: str) -> None:
-    """Start `up`, and kill it and its plugins when its output matches."""
-    argv = [
-        "pulumi", "up", "--yes", "--skip-preview", "--non-interactive", "--refresh=false",
-        f"--stack={deployment.stack}", f"--config-file={deployment.config_file}",
-    ]  # fmt: skip
-    with subprocess.Popen(
-        argv, cwd=ROOT, env=deployment.process_environment(), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        start_new_session=True,
-    ) as process:  # fmt: skip
-        assert process.stdout
-        seen = []
-        for line in process.stdout:
-            seen.append(line)
-            if re.search(pattern, line):
-                break
-        else:
-            pytest.fail(f"{pattern} never came:\n{''.join(seen)}")
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def recover(deployment: Deployment) -> str:
-    """Run `spark-vllm recover`, and return what it said."""
-    return command(deployment, "recover", "--yes").stderr
-
-
-def repaired(deployment: Deployment) -> None:
-    """Take the documented steps, and assert that all is well."""
-    said = recover(deployment)
-    assert f"pulumi up --refresh --stack {deployment.stack}" in said
-    deployment.must("up", "--refresh")
-    assert ask(deployment).status_code == 200
-    unchanged(deployment)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +22,9 @@ def repaired(deployment: Deployment) -> None:
         pytest.param(r"Container head deleting original", id="while the head goes"),
         pytest.param(r"Container head creating replacement", id="while the head comes"),
         pytest.param(r"cluster-check creating replacement", id="before the cluster check"),
+        pytest.param(r"Container vllm creating replacement", id="while vllm comes"),
         pytest.param(r"ready creating replacement", id="while the model loads"),
+        pytest.param(r"smoke-test creating replacement", id="smoke test"),
     ],
 )
 @pytest.mark.fault("`pulumi` is killed in the middle")
@@ -77,6 +41,20 @@ def test_a_change_that_was_killed_is_brought_to_its_end(deployed: Deployment, st
         assert containers(deployed) == before
         assert ask(deployed).status_code == 200
     repaired(deployed)
+
+
+@pytest.mark.fault("`pulumi` is killed in the middle")
+def test_an_image_whose_sending_was_killed_is_on_every_node_before_anything_stops(
+    deployed: Deployment,
+) -> None:
+    lab, before = deployed.lab, containers(deployed)
+    image = lab.push(stub(lab.outer, "v7"))
+    edit(deployed, lambda config: config["image"].update({"ref": image}))
+    kill_at(deployed, r"Command image-worker creating")
+    assert containers(deployed) == before
+    assert ask(deployed).status_code == 200
+    repaired(deployed)
+    assert "v7" in lab.docker("worker", "exec", "ray-worker", "cat", "/etc/stub-variant")
 
 
 @pytest.mark.fault("`pulumi` is killed in the middle")

@@ -9,6 +9,7 @@ import pytest
 
 from lab.deployment import Deployment, Run
 from lab.instance import Lab
+from tests.deployment.interruptions import kill_at, repaired
 from tests.deployment.rails import FIRST, FOREIGN, TWIN, Rails, done, eventually
 from tests.deployment.stack import (
     ALL_OF_RAY,
@@ -133,6 +134,18 @@ def test_the_rail_that_carries_ssh_is_changed_by_the_recipe(stack: Deployment) -
     to_the_new_one = by(lambda config: config["nodes"][1]["ssh"].update({"host": new}))
     restarts(stack, to_the_new_one, [], touches={"network"})
     assert ask(stack).status_code == 200
+
+
+@pytest.mark.fault("`pulumi` is killed in the middle")
+def test_a_change_of_a_rail_that_was_killed_before_its_confirmation_is_brought_to_its_end(
+    stack: Deployment,
+) -> None:
+    address = "192.168.201.97/24"
+    edit(stack, lambda config: config["network"].update({"takeOver": True}))
+    edit(stack, lambda config: config["nodes"][1]["rails"][1].update({"address": address}))
+    kill_at(stack, r"network-confirm-worker creating")
+    repaired(stack)
+    assert address in Rails(stack.lab).addresses()
 
 
 def test_destroy_takes_the_network_last(stack: Deployment) -> None:
