@@ -2,7 +2,7 @@
 
 Optional values that Docker would fill in are all given: leaving one out later makes no diff, so the old
 value would stay. Every container shares the node's network, IPC and PID namespaces, since vLLM and Ray
-find each other through them; none is privileged.
+find each other through them; none is privileged, and of root's capabilities each has those for files.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from components.settings import Settings, digest
 GRACE_SECONDS = 30
 LOG_SIZE = "50m"
 LOG_FILES = "3"
+CAPABILITIES = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_NET_BIND_SERVICE")
+"""What root keeps in a container: files of any owner, and a port below 1024."""
 
 
 def cache_volume(settings: Settings) -> str:
@@ -95,6 +97,7 @@ def run(  # noqa: PLR0913 - the parts that differ between containers, and no oth
         ],
         # Docker adds the second by itself where the IPC or PID namespace is the host's.
         security_opts=["no-new-privileges", "label=disable"],
+        capabilities=docker.ContainerCapabilitiesArgs(adds=list(CAPABILITIES), drops=["ALL"]),
         user="0:0",
         working_dir="/",
         init=False,

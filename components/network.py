@@ -107,6 +107,7 @@ def link_inputs(settings: Settings, node: NodeSettings) -> dict[str, str]:
         "RAILS": "\n".join(rails),
         "MTU": str(settings.network.mtu),
         "SYSFS": settings.network.sysfs,
+        "GID_INDEX": "" if node.gid_index is None else str(node.gid_index),
     }
 
 

@@ -15,6 +15,8 @@ import io
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
@@ -60,6 +62,26 @@ def ray_version() -> str:
         return str(importlib.import_module("ray").__version__)
     except ModuleNotFoundError:
         return "none"
+
+
+def require_one_ray() -> None:
+    """Ray's containers start the `ray` of the PATH, and vLLM joins with the one that it imports.
+
+    Raises:
+        Refusal: They are not the same, or there is no command.
+    """
+    imported, command = ray_version(), shutil.which("ray")
+    if imported == "none":
+        return
+    if command is None:
+        raise Refusal(f"The image's Python has Ray {imported}, but there is no `ray` command on its PATH.")
+    done = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=120, check=False)
+    found = (done.stdout.split() or ["of an unknown version"])[-1]
+    if found != imported:
+        raise Refusal(
+            f"The image's `ray` command ({command}) is Ray {found}, and its vLLM imports Ray {imported}: "
+            "take an image with one Ray."
+        )
 
 
 def reason_of(error: Exception) -> str:
@@ -132,6 +154,8 @@ def check(arguments: list[str], *, engine: bool) -> None:
         Refusal: A step refused.
     """
     args = parse(arguments)
+    if args.distributed_executor_backend == "ray":
+        require_one_ray()
     api = home_of("validate_api_server_args", API_MODULES)
     with refusing():
         if getattr(args, "tool_parser_plugin", None):

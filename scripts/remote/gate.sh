@@ -33,6 +33,7 @@ check() {
   printf '{"args": %s, "engine": %s}' "$REQUEST" "$engine" |
     timeout -k 10 "$CHECK_TIMEOUT" docker run --rm -i --name "$NAME" "${labels[@]}" "${gpus[@]}" \
       --network none --memory 8g --cpu-shares 128 --user 0:0 --security-opt no-new-privileges \
+      --cap-drop ALL --cap-add DAC_OVERRIDE \
       "${models[@]}" -v "$CACHE_VOLUME:/cache" \
       "${env[@]}" \
       --entrypoint python3 "$TAG" -c "$CHECK" >"$output" 2>"$words" &

@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # Are this node's rails up, and do they reach the peers with full-size frames? Reads and pings only.
 # RAILS: lines of "interface address/prefix subnet rdma-device-or-dash peer,peer,..."
-: "${NODE:?}" "${RAILS?}" "${MTU:?}" "${SYSFS:?}"
+# GID_INDEX: the entry of each RDMA device's GID table that NCCL is told to take; empty where it finds its own.
+: "${NODE:?}" "${RAILS?}" "${MTU:?}" "${SYSFS:?}" "${GID_INDEX?}"
 
 names_in() { find "$1/" -mindepth 1 -maxdepth 1 -printf '%f\n' 2>/dev/null | sort | paste -sd' '; }
 
@@ -16,7 +17,7 @@ check_rail() {
     fail "$NODE: $interface does not have $address; it has: $(ip -4 -br addr show dev "$interface" | tr -s ' ')."
   [[ $(<"$net/mtu") == "$MTU" ]] ||
     fail "$NODE: $interface has MTU $(<"$net/mtu"), and network.mtu is $MTU."
-  [[ $device == - ]] || check_device "$interface" "$device"
+  [[ $device == - ]] || check_device "$interface" "$device" "${address%/*}"
   check_routes "$interface" "$subnet"
   for peer in ${peers//,/ }; do
     reach "$interface" "${address%/*}" "$peer" &
@@ -29,12 +30,30 @@ check_rail() {
 }
 
 check_device() {
-  local interface=$1 device=$2 rdma=$SYSFS/class/infiniband/$2
+  local interface=$1 device=$2 address=$3 rdma=$SYSFS/class/infiniband/$2 right
   [[ -d $rdma ]] || fail "$NODE: no RDMA device $device; it has: $(names_in "$SYSFS/class/infiniband")."
   [[ -e $rdma/device/net/$interface ]] ||
     fail "$NODE: RDMA device $device belongs to $(names_in "$rdma/device/net"), not to $interface: correct rdmaDevice of that rail."
   grep -q ACTIVE "$rdma/ports/1/state" ||
     fail "$NODE: RDMA device $device is $(<"$rdma/ports/1/state"), not ACTIVE: is the cable in, on both ends?"
+  [[ -n $GID_INDEX ]] || return 0
+  right=$(gid_indices "$rdma/ports/1" "$address")
+  [[ " $right " == *" $GID_INDEX "* ]] ||
+    fail "$NODE: gidIndex $GID_INDEX is not the RoCE v2 entry of $address in the GID table of $device (that is ${right:-none}); entries move: better take gidIndex out, NCCL finds it."
+}
+
+# gid_indices PORT ADDRESS: the entries of a GID table that are RoCE v2 and of this address
+gid_indices() {
+  local port=$1 gid file index
+  local -a found=()
+  # shellcheck disable=SC2086
+  gid=$(printf '0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x' ${2//./ })
+  for file in "$port"/gids/*; do
+    index=${file##*/}
+    # an empty entry has no type to read
+    [[ $(cat "$file") != "$gid" || $(cat "$port/gid_attrs/types/$index" 2>/dev/null) != "RoCE v2" ]] || found+=("$index")
+  done
+  printf '%s' "${found[*]}"
 }
 
 # packets for a rail must have no choice

@@ -16,7 +16,7 @@ hub() {
   rm -f "$work/container"
   { printf '%s\n' "$TOKEN" && cat; } |
     docker run --rm -i --name "$NAME" --cidfile "$work/container" "${labels[@]}" --network host --user "$(id -u):$(id -g)" --cpu-shares 128 \
-      --security-opt no-new-privileges -v "$ROOT:$ROOT" \
+      --security-opt no-new-privileges --cap-drop ALL -v "$ROOT:$ROOT" \
       -e HOME=/tmp -e NODE="$NODE" -e HF_ENDPOINT="$ENDPOINT" -e HF_HUB_OFFLINE=0 -e HF_HUB_ENABLE_HF_TRANSFER=0 \
       -e HF_HUB_DISABLE_TELEMETRY=1 -e HF_HUB_DISABLE_PROGRESS_BARS=1 -e NVIDIA_VISIBLE_DEVICES=void \
       --entrypoint python3 "$TAG" -c "$HUB" "$1" "$REPO" "$REVISION" "$DIRECTORY"

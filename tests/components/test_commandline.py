@@ -41,6 +41,7 @@ from tests import samples
         ({"b": [1, "ü"], "a": None}, ['--x={"b":[1,"ü"],"a":null}']),
     ],
 )
+@pytest.mark.report("V6", "D14")
 def test_flags(value: object, expected: list[str]) -> None:
     assert flags({"x": value}) == expected  # type: ignore[dict-item]
 
@@ -49,6 +50,7 @@ def test_flags_stand_in_the_order_of_their_names_with_dashes() -> None:
     assert flags({"b_c": 1, "a": 2}) == ["--a=2", "--b-c=1"]
 
 
+@pytest.mark.report("R1", "D2")
 def test_the_model_comes_first_and_the_backend_is_named_once() -> None:
     args = serve_args(samples.settings())
     assert args[0] == "/models/tiny"
@@ -76,6 +78,7 @@ def test_parsers() -> None:
     )
 
 
+@pytest.mark.report("N1", "N2")
 def test_ray_is_told_its_address_on_every_node() -> None:
     settings = samples.settings()
     head, worker = (ray_args(settings, node) for node in settings.nodes)
@@ -86,6 +89,7 @@ def test_ray_is_told_its_address_on_every_node() -> None:
     assert "--head" not in worker
 
 
+@pytest.mark.report("R10")
 def test_ray_is_held_small_and_to_fixed_ports_on_every_node() -> None:
     settings = samples.settings(ray={"objectStoreMemory": 2**30})
     for node in settings.nodes:
@@ -110,6 +114,7 @@ def test_ray_is_held_small_and_to_fixed_ports_on_every_node() -> None:
         assert max(ports) < 32768
 
 
+@pytest.mark.report("N11", "N12")
 def test_a_nodes_own_values_stay_on_it() -> None:
     configuration = samples.config()
     configuration["nodes"][1]["env"] = {"NCCL_DEBUG": "INFO"}
@@ -150,6 +155,7 @@ def test_an_address_of_any_rail_is_a_new_life_for_all_ranks_of_mp() -> None:
     assert generation("192.168.201.99/24") != generation(right)
 
 
+@pytest.mark.report("N7", "N11", "N15", "F3", "F4", "F5")
 def test_each_node_has_its_own_addresses_and_interfaces() -> None:
     configuration = samples.config()
     configuration["nodes"][1]["rails"][0] |= {"interface": "enp1s0f1np1", "rdmaDevice": "rocep1s0f1"}
@@ -165,6 +171,7 @@ def test_each_node_has_its_own_addresses_and_interfaces() -> None:
     assert worker["NCCL_IB_GID_INDEX"] == "5"
 
 
+@pytest.mark.report("M1")
 def test_the_memory_monitor_is_off_where_the_raylet_reads_it() -> None:
     settings = samples.settings()
     for node in settings.nodes:
@@ -179,6 +186,7 @@ def test_a_token_is_a_file_and_never_a_variable() -> None:
     assert "RAY_AUTH_TOKEN" not in env
 
 
+@pytest.mark.report("R15")
 def test_the_head_waits_for_nobody_and_the_worker_for_the_head() -> None:
     settings = samples.settings()
     assert "SPARK_WAIT_FOR" not in ray_env(settings, settings.head, token=False)
@@ -193,6 +201,7 @@ def test_one_node_knows_nothing_of_ray() -> None:
     assert "SPARK_RAY_NODES" not in serve_env(settings, settings.head, token=True)
 
 
+@pytest.mark.report("M8")
 def test_the_environment_of_the_person_comes_last() -> None:
     settings = samples.settings(ray={"env": {"NCCL_IGNORE_CPU_AFFINITY": "0"}})
     assert ray_env(settings, settings.head, token=False)["NCCL_IGNORE_CPU_AFFINITY"] == "0"
@@ -207,11 +216,13 @@ def test_no_input_of_a_script_reaches_the_shell_unquoted(value: str) -> None:
 
 
 @given(st.dictionaries(st.sampled_from("abc"), st.recursive(st.text(), st.lists, max_leaves=3)))
+@pytest.mark.report("D14")
 def test_objects_arrive_as_the_same_json(value: dict[str, object]) -> None:
     (flag,) = flags({"x": value})  # type: ignore[dict-item]
     assert json.loads(flag.removeprefix("--x=")) == value
 
 
+@pytest.mark.report("P7")
 def test_a_comment_changes_nothing_that_is_sent() -> None:
     assert "#" not in "".join(line[:1] for line in text("lib.sh").splitlines())
     assert text("entry.sh").startswith("#!/bin/bash\n")

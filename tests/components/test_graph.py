@@ -110,6 +110,7 @@ def size_of(executor: str, nodes: int) -> tuple[int, int]:
     return len(resources), sum(len(each.dependencies) for each in resources)
 
 
+@pytest.mark.report("R3", "R15")
 def test_ray_stands_before_vllm_and_the_proof_comes_last(pair: Graph) -> None:
     assert HEAD in pair.needs(WORKER)
     assert {HEAD, WORKER, "Command cluster-check"} <= pair.needs(VLLM)
@@ -117,6 +118,7 @@ def test_ray_stands_before_vllm_and_the_proof_comes_last(pair: Graph) -> None:
 
 
 @pytest.mark.parametrize("key", [HEAD, WORKER, VLLM])
+@pytest.mark.report("K4")
 def test_every_container_is_deleted_first_and_replaced_when_dead(pair: Graph, key: str) -> None:
     assert pair[key].delete_before_replace
     assert pair[key].replace_on_changes == ("mustRun", "mounts")
@@ -126,6 +128,7 @@ def test_every_container_is_deleted_first_and_replaced_when_dead(pair: Graph, ke
 
 
 @pytest.mark.parametrize("key", [HEAD, WORKER, VLLM])
+@pytest.mark.report("D1", "D10", "F11", "F12", "N14", "Q4")
 def test_every_container_is_private_and_bounded(pair: Graph, key: str) -> None:
     inputs = pair[key].inputs
     assert "privileged" not in inputs
@@ -144,6 +147,7 @@ def test_every_container_is_private_and_bounded(pair: Graph, key: str) -> None:
     }
 
 
+@pytest.mark.report("R5")
 def test_the_tag_carries_the_cascade(pair: Graph) -> None:
     tags = {key: pair[key].inputs["logOpts"]["tag"].split("/") for key in (HEAD, WORKER, VLLM)}
     assert tags[HEAD][2:] == []
@@ -169,6 +173,7 @@ def test_the_mtu_moves_every_tag(pair: Graph) -> None:
     assert all(after[key] != tag for key, tag in tags_of(pair).items())
 
 
+@pytest.mark.report("F7")
 def test_each_node_has_its_own_provider(pair: Graph) -> None:
     providers = {key: pair[key].provider.split("::")[-2] for key in (HEAD, WORKER, VLLM)}
     assert providers == {HEAD: "docker-head", WORKER: "docker-worker", VLLM: "docker-head"}
@@ -177,6 +182,7 @@ def test_each_node_has_its_own_provider(pair: Graph) -> None:
     assert any("ProxyCommand=ssh " in option for option in json.loads(worker["sshOpts"]))
 
 
+@pytest.mark.report("K8")
 def test_secrets_are_marked_and_stand_nowhere_else(pair: Graph) -> None:
     for key, resource in pair.resources.items():
         clear = {name: value for name, value in resource.inputs.items() if not is_secret(value)}
@@ -205,6 +211,7 @@ def test_one_node_has_neither_ray_nor_fabric() -> None:
     assert not any("executor-backend" in part for part in solo[VLLM].inputs["command"])
 
 
+@pytest.mark.report("P3")
 def test_commands_put_no_value_on_a_command_line(pair: Graph) -> None:
     for name, command in pair.of_type("Command").items():
         for action in ("create", "update", "delete"):
@@ -213,6 +220,7 @@ def test_commands_put_no_value_on_a_command_line(pair: Graph) -> None:
             assert "'" not in line
 
 
+@pytest.mark.report("P7")
 def test_a_command_has_triggers_or_a_delete_and_never_both(pair: Graph) -> None:
     for name, command in pair.of_type("Command").items():
         assert ("triggers" in command.inputs) != ("delete" in command.inputs), name
@@ -302,6 +310,7 @@ def test_under_mp_every_rank_follows_any_ranks_change(
         assert API_KEY in json.dumps(after[key].inputs["uploads"])
 
 
+@pytest.mark.report("P2", "P9", "F7")
 def test_both_hops_of_every_connection_are_pinned(pair: Graph) -> None:
     head, worker = (samples.host_key(name) for name in ("head", "worker"))
     for name, command in pair.of_type("Command").items():
@@ -311,6 +320,7 @@ def test_both_hops_of_every_connection_are_pinned(pair: Graph) -> None:
         assert (json.dumps(worker) in text) == ('"proxy"' in text), name
 
 
+@pytest.mark.report("S2", "M6")
 def test_the_docker_providers_trust_the_pinned_keys_and_no_file(pair: Graph) -> None:
     for name, hops in (("head", 1), ("worker", 2)):
         options = json.loads(pair[f"docker docker-{name}"].inputs["sshOpts"])
@@ -325,6 +335,7 @@ def test_the_docker_providers_trust_the_pinned_keys_and_no_file(pair: Graph) -> 
         assert text.count(f"spark-vllm-head {samples.host_key('head')}") == 1
 
 
+@pytest.mark.report("N12")
 def test_the_heads_own_values_are_not_copied_to_other_nodes(pair: Graph) -> None:
     uploads = json.dumps(pair[VLLM].inputs["uploads"])
     assert "/spark/config/ray_non_carry_over_env_vars.json" in uploads

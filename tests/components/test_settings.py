@@ -10,6 +10,7 @@ from components.settings import Secrets, Settings, digest, parse, require_pins
 from tests import samples
 
 Path = tuple[str | int, ...]
+report = pytest.mark.report
 
 
 def changed(path: Path, value: Any) -> samples.Config:  # noqa: ANN401 - JSON
@@ -48,10 +49,19 @@ RAIL: Path = ("nodes", 1, "rails", 0, "address")
         (("vllm", "port"), True, "spark-vllm:vllm.port: input should be a valid integer (found true)"),
         (("vllm", "servedModelName"), 5, "spark-vllm:vllm.servedModelName must be a string: put 5 in quotes"),
         (("vllm", "servedModelName"), "", "spark-vllm:vllm.servedModelName"),
-        (("vllm", "gpuMemoryUtilization"), 1.7, "spark-vllm:vllm.gpuMemoryUtilization: input should be less"),
+        pytest.param(
+            ("vllm", "gpuMemoryUtilization"),
+            1.7,
+            "spark-vllm:vllm.gpuMemoryUtilization: input should be less",
+            marks=report("M6"),
+        ),
         (("vllm", "executor"), "rya", "spark-vllm:vllm.executor: input should be 'ray' or 'mp'"),
-        (("vllm", "args"), {"tp": 2}, "it follows from the key vllm.tensorParallelSize"),
-        (("vllm", "args"), {"api_key": "x"}, "it follows from the key apiKey"),
+        pytest.param(
+            ("vllm", "args"), {"tp": 2}, "it follows from the key vllm.tensorParallelSize", marks=report("R1")
+        ),
+        pytest.param(
+            ("vllm", "args"), {"api_key": "x"}, "it follows from the key apiKey", marks=report("V4")
+        ),
         (("vllm", "args"), {"host": "x"}, "it follows from the key vllm.host"),
         (("vllm", "args"), {"x": None}, "--x has no value"),
         (("vllm", "args"), {"x": ["-a"]}, "would be read as a flag"),
@@ -59,11 +69,20 @@ RAIL: Path = ("nodes", 1, "rails", 0, "address")
         (("vllm", "args"), {"a b": 1}, "spark-vllm:vllm.args"),
         (("vllm", "env"), {"A": 1}, "spark-vllm:vllm.env.A must be a string: put 1 in quotes"),
         (("vllm", "env"), {"A-B": "1"}, "spark-vllm:vllm.env"),
-        (("vllm", "env"), {"VLLM_HOST_IP": "x"}, "it follows from the key nodes[].rails[0].address"),
-        (("ray", "env"), {"GLOO_SOCKET_IFNAME": "^lo"}, "nodes[].rails[0].interface"),
+        pytest.param(
+            ("vllm", "env"),
+            {"VLLM_HOST_IP": "x"},
+            "it follows from the key nodes[].rails[0].address",
+            marks=report("N4", "N3"),
+        ),
+        pytest.param(
+            ("ray", "env"), {"GLOO_SOCKET_IFNAME": "^lo"}, "nodes[].rails[0].interface", marks=report("N8")
+        ),
         (("vllm", "pipelineParallelSize"), 3, "but 2 nodes have 2 GPUs"),
-        (("vllm", "port"), 6379, "ray.port 6379 is already vllm.port"),
-        (("vllm", "port"), 20500, "vllm.port 20500 is already Ray's worker ports"),
+        pytest.param(("vllm", "port"), 6379, "ray.port 6379 is already vllm.port", marks=report("R10")),
+        pytest.param(
+            ("vllm", "port"), 20500, "vllm.port 20500 is already Ray's worker ports", marks=report("R10")
+        ),
         (("image",), "vllm:v1", "spark-vllm:image: input should be an object"),
         (("image", "ref"), "vllm:v1@sha256:12", "spark-vllm:image.ref is malformed"),
         (("image", "ref"), "-rm", "spark-vllm:image.ref is malformed"),
@@ -89,18 +108,24 @@ RAIL: Path = ("nodes", 1, "rails", 0, "address")
         ),
         (("network", "mtu"), 900, "spark-vllm:network.mtu"),
         (("nodes",), [], "spark-vllm:nodes"),
-        (RAIL, "192.168.200.12/24", "rail address 192.168.200.12 is given twice"),
-        (RAIL, "127.0.0.1/24", "cannot be a fabric address"),
-        (RAIL, "169.254.1.1/24", "cannot be a fabric address"),
+        pytest.param(
+            RAIL, "192.168.200.12/24", "rail address 192.168.200.12 is given twice", marks=report("N4")
+        ),
+        pytest.param(RAIL, "127.0.0.1/24", "cannot be a fabric address", marks=report("N9")),
+        pytest.param(RAIL, "169.254.1.1/24", "cannot be a fabric address", marks=report("N9")),
         (RAIL, "192.168.200.255/24", "is the network or broadcast address"),
-        (RAIL, "192.168.77.13/24", "must share a subnet"),
+        pytest.param(RAIL, "192.168.77.13/24", "must share a subnet", marks=report("N5")),
         (RAIL, "spark-2", "spark-vllm:nodes[1].rails[0].address"),
-        (RAIL, "", "spark-vllm:nodes[1].rails[0].address"),
+        pytest.param(RAIL, "", "spark-vllm:nodes[1].rails[0].address", marks=report("N6")),
         (("nodes", 1, "rails", 1, "address"), "192.168.200.77/24", "give each twin a subnet of its own"),
-        (("nodes", 1, "rails"), [], "several nodes need rails"),
+        pytest.param(("nodes", 1, "rails"), [], "several nodes need rails", marks=report("N9")),
         (("nodes", 1, "rails", 1, "interface"), "enp1s0f0np0", "is given twice"),
-        (("nodes", 1, "rails", 0, "interface"), "^lo,docker0", "interface is malformed"),
-        (("nodes", 1, "rails", 0, "interface"), "a,b", "interface is malformed"),
+        pytest.param(
+            ("nodes", 1, "rails", 0, "interface"), "^lo,docker0", "interface is malformed", marks=report("N8")
+        ),
+        pytest.param(
+            ("nodes", 1, "rails", 0, "interface"), "a,b", "interface is malformed", marks=report("N8", "N15")
+        ),
         (("nodes", 1, "name"), "head", "node name head is given twice"),
         (("nodes", 1, "name"), "vllm", "cannot be named vllm"),
         (("nodes", 1, "name"), "Worker 1", "spark-vllm:nodes[1].name is malformed"),
@@ -109,6 +134,27 @@ RAIL: Path = ("nodes", 1, "rails", 0, "address")
         (("nodes", 0, "ssh", "host"), "-oProxyCommand=x", "spark-vllm:nodes[0].ssh.host is malformed"),
         (("nodes", 0, "ssh", "hostKey"), "ssh-rsa AAAA", "spark-vllm:nodes[0].ssh.hostKey"),
         (("nodes", 1, "ssh", "port"), "ssh", "spark-vllm:nodes[1].ssh.port"),
+        pytest.param(
+            ("vllm", "args"),
+            {"distributed_executor_backend": "mp"},
+            "it follows from the key vllm.executor",
+            marks=report("R1"),
+        ),
+        pytest.param(
+            ("nodes", 1, "gidIndex"),
+            "",
+            'spark-vllm:nodes[1].gidIndex: input should be a valid integer (found "")',
+            marks=report("F3"),
+        ),
+        pytest.param(
+            ("vllm", "env"),
+            {"NCCL_IB_GID_INDEX": ""},
+            "it follows from the key nodes[].gidIndex",
+            marks=report("F3"),
+        ),
+        pytest.param(
+            ("container", "networkMode"), "bridge", "container.networkMode is not a key", marks=report("N14")
+        ),
         (("container", "gpus"), 1, "spark-vllm:container.gpus"),
         (("recovery", "attempts"), 0, "spark-vllm:recovery.attempts"),
     ],
@@ -144,6 +190,7 @@ def test_one_node_needs_no_rails() -> None:
     assert parse(samples.raw(configuration)).tensor_parallel_size == 1
 
 
+@pytest.mark.report("H4")
 def test_a_snapshot_of_a_hub_cache_mounts_its_blobs_too() -> None:
     settings = samples.settings(model={"directory": "/hf/models--a--b/snapshots/123"})
     assert settings.model.mount == "/hf/models--a--b"
@@ -158,6 +205,7 @@ def test_revisions_of_one_root_share_their_mount() -> None:
 
 
 @pytest.mark.usefixtures("_no_agent")
+@pytest.mark.report("S2")
 def test_what_up_needs_beyond_a_preview() -> None:
     configuration = samples.config(image={"ref": "a/b:latest"}, model={"repo": "a/b", "root": "/m"})
     del configuration["nodes"][1]["ssh"]["hostKey"]

@@ -41,6 +41,7 @@ def test_what_died_is_replaced_with_what_stands_on_it(
 
 
 @DEAD_WORKER
+@pytest.mark.report("R6")
 def test_a_dead_worker_is_replaced_with_what_stands_on_it_each_time(deployed: Deployment) -> None:
     for turn in range(TURNS):
         run = restarts(

@@ -87,7 +87,13 @@ def test_an_image_that_a_worker_has_by_another_name_is_not_sent(served: Deployme
     assert "v4" in served.lab.docker("worker", "exec", "ray-worker", "cat", "/etc/stub-variant")
 
 
-@pytest.mark.parametrize("flaw", ["no Ray", "other architecture"])
+@pytest.mark.parametrize(
+    "flaw",
+    [
+        pytest.param("no Ray", marks=pytest.mark.report("D4")),
+        pytest.param("other architecture", marks=pytest.mark.report("D9")),
+    ],
+)
 def test_an_image_that_cannot_serve_is_refused_before_anything_stops(served: Deployment, flaw: str) -> None:
     before = containers(served)
     right = served.config_file.read_text()

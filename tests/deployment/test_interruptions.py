@@ -63,6 +63,7 @@ def repaired(deployment: Deployment) -> None:
         pytest.param(r"ready creating replacement", id="while the model loads"),
     ],
 )
+@pytest.mark.report("K10")
 def test_a_change_that_was_killed_is_brought_to_its_end(deployed: Deployment, stage: str) -> None:
     before = containers(deployed)
 

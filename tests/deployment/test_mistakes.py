@@ -56,19 +56,38 @@ def no_such_interface(config: dict) -> None:  # type: ignore[type-arg]
     config["nodes"][1]["rails"][1]["interface"] = "enp9s9"
 
 
+report = pytest.mark.report
 MISTAKES = [
-    pytest.param(wrong_head_key, r"host key", "127.0.0.1", id="wrong host key of the head"),
-    pytest.param(wrong_worker_key, r"host key", "192.168.200.13", id="wrong host key of the worker"),
+    pytest.param(
+        wrong_head_key, r"host key", "127.0.0.1", id="wrong host key of the head", marks=report("S2", "P2")
+    ),
+    pytest.param(
+        wrong_worker_key,
+        r"host key",
+        "192.168.200.13",
+        id="wrong host key of the worker",
+        marks=report("S2", "P2"),
+    ),
     pytest.param(nobody_there, r"refused|unreachable|cannot", "127.0.0.1:1", id="unreachable host"),
     pytest.param(
-        no_such_user, r"accepts none of the keys|unable to authenticate", "nobody-here@", id="wrong user"
+        no_such_user,
+        r"accepts none of the keys|unable to authenticate",
+        "nobody-here@",
+        id="wrong user",
+        marks=report("S7"),
     ),
     pytest.param(unknown_key, r"did you mean gpuMemoryUtilization", "Pulumi.test.yaml", id="unknown key"),
     pytest.param(wrong_type, r"spark-vllm:vllm.port: input should be a valid integer", "", id="wrong type"),
     pytest.param(no_pin, r"has no digest", "image.ref", id="no digest"),
     pytest.param(no_model, r"no directory /home/aurora/models/nothing", "head", id="no model"),
     pytest.param(no_such_image, r"cannot pull", "head", id="no such image"),
-    pytest.param(no_such_interface, r"no interface enp9s9; it has:", "worker", id="no such interface"),
+    pytest.param(
+        no_such_interface,
+        r"no interface enp9s9; it has:",
+        "worker",
+        id="no such interface",
+        marks=report("N8"),
+    ),
 ]
 
 

@@ -110,6 +110,7 @@ def on_its_way(pair: Deployment, node: str, directory: str) -> bool:
     return bool(pair.lab.root(node, "sh", "-c", find, "sh", directory))
 
 
+@pytest.mark.report("H1")
 def test_every_node_has_the_revision_and_the_server_runs_from_it(served: Deployment, hub: Hub) -> None:
     directory = current(served)
     for node in ("head", "worker"):

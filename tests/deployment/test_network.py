@@ -101,6 +101,7 @@ def test_an_unmanaged_network_is_checked_and_never_changed(worker: Rails) -> Non
     refused(worker.link(change), f"{TWIN} does not have 192.168.201.99/24")
 
 
+@pytest.mark.report("F1")
 def test_an_address_that_a_reboot_loses_is_warned_of(worker: Rails) -> None:
     worker.root(f"ip addr add {MOVED} dev {TWIN}")
     ended = worker.network("apply", worker_rail(1, MOVED))
@@ -335,6 +336,7 @@ STATE_FILE = "/opt/spark-lab/sysfs/class/infiniband/rocep1s0f0/ports/1/state"
         pytest.param("", "", worker_rail(1, MOVED), f"{TWIN} does not have {MOVED}", id="address"),
     ],
 )
+@pytest.mark.report("N5")
 def test_a_link_check_says_what_is_wrong(
     worker: Rails, before: str, after: str, change: Change | None, words: str
 ) -> None:

@@ -33,6 +33,7 @@ def test_a_comment_and_the_order_of_keys_change_nothing(deployed: Deployment) ->
 
 
 @NOTHING
+@pytest.mark.report("P6", "K5", "K6")
 def test_another_way_to_a_node_restarts_and_runs_nothing(deployed: Deployment) -> None:
     before, right = containers(deployed), deployed.config_file.read_text()
     deployed.lab.root("worker", "/usr/sbin/sshd", "-p", "2222")
@@ -53,6 +54,7 @@ def test_another_way_to_a_node_restarts_and_runs_nothing(deployed: Deployment) -
 
 
 @NOTHING
+@pytest.mark.report("P6")
 def test_another_operators_machine_sees_no_difference(deployed: Deployment, tmp_path: Path) -> None:
     program = shutil.copytree(
         ROOT, tmp_path / "elsewhere", ignore=shutil.ignore_patterns(".git", ".local", ".*cache", ".venv")

@@ -62,6 +62,7 @@ def test_status_watched_shows_what_becomes_of_it(deployed: Deployment) -> None:
         assert screen.end() == 0
 
 
+@pytest.mark.report("Q2")
 def test_status_shows_what_is_broken(deployed: Deployment) -> None:
     with paused(deployed, "head", "vllm"):
         found = report(deployed, "status", "--timeout=3", status=1)
@@ -134,6 +135,7 @@ def test_chat_answers_and_says_how_long_it_took(deployed: Deployment) -> None:
     assert answer["completion_tokens"] == 8
 
 
+@pytest.mark.report("Q9")
 def test_the_request_for_curl_answers_and_holds_no_key(deployed: Deployment) -> None:
     line = command(deployed, "chat", "--curl", "What's up?").stdout
     assert deployed.api_key() not in line

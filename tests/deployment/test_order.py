@@ -34,6 +34,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("change", "expected"), ROWS)
+@pytest.mark.report("R5", "P7")
 def test_a_change_replaces_the_same_in_the_same_order_each_time(
     deployed: Deployment, change: Callable[[Deployment], None], expected: Waves
 ) -> None:

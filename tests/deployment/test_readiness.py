@@ -23,6 +23,7 @@ def up_with(pair: Deployment, **env: str) -> Run:
         pair.config_file.write_text(right)
 
 
+@pytest.mark.report("D3", "Q8")
 def test_a_server_that_dies_at_load_ends_the_up_at_once_with_its_log(pair: Deployment) -> None:
     started = time.monotonic()
     run = up_with(pair, STUB_LOAD_S="600", STUB_EXIT_AFTER_S="3")
@@ -39,6 +40,7 @@ def test_a_server_that_dies_at_load_ends_the_up_at_once_with_its_log(pair: Deplo
     unchanged(pair)
 
 
+@pytest.mark.report("Q1")
 def test_health_alone_does_not_pass_for_an_answer(pair: Deployment) -> None:
     run = up_with(pair, STUB_CHAT="500")
     assert run.status != 0

@@ -93,6 +93,7 @@ def test_another_api_key_restarts_vllm_and_the_old_one_is_refused(deployed: Depl
 
 
 @pytest.mark.row("the folder above the model's own", "all of Ray, vllm")
+@pytest.mark.report("H6")
 def test_a_model_in_another_folder_is_what_every_container_sees(deployed: Deployment) -> None:
     folder = f"/home/{USER}/others"
     for node in ("head", "worker"):
@@ -119,6 +120,7 @@ def test_a_typo_in_a_flag_is_refused_while_the_old_server_answers(deployed: Depl
     unchanged(deployed)
 
 
+@pytest.mark.report("V1")
 def test_a_wrong_parser_is_refused_with_the_known_ones(deployed: Deployment) -> None:
     before = containers(deployed)
     edit(deployed, lambda config: config["vllm"].update({"toolCallParser": "qwen3_codr"}))

@@ -10,6 +10,7 @@ from tests.deployment.stack import edit
 pytestmark = pytest.mark.lab
 
 
+@pytest.mark.report("V4", "K8", "P9")
 def test_secrets_are_nowhere_in_clear(deployed: Deployment) -> None:
     token = deployed.must("config", "get", "rayToken", f"--config-file={deployed.config_file}").output.strip()
     secrets = [deployed.api_key(), token]

@@ -35,6 +35,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
         lab.keep_disk("head", image)
 
 
+@pytest.mark.report("N1", "N2", "N3", "N7")
 def test_a_completion_comes_from_both_nodes(served: Deployment) -> None:
     answer = ask(served)
     assert answer.status_code == 200, answer.text

@@ -214,6 +214,7 @@ def test_environment_needs_accept_env(row: Row) -> None:
     assert row.journal() == []
 
 
+@pytest.mark.report("P1", "P2")
 def test_a_wrong_host_key_is_refused_on_the_target_and_on_the_proxy(
     row: Row, machines: Machines, tmp_path: Path, *, stand_in: bool
 ) -> None:
@@ -234,6 +235,7 @@ def test_a_wrong_host_key_is_refused_on_the_target_and_on_the_proxy(
     assert row.journal() == ["unpinned"]
 
 
+@pytest.mark.report("S7", "P1")
 def test_keys_come_from_the_agent_on_both_hops(
     row: Row, machines: Machines, agent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,7 @@ def test_a_preview_grows_no_faster_than_the_nodes(salt: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("stack", ["spark", "spark-solo", "spark-quad"])
+@pytest.mark.report("K2")
 def test_a_stack_file_of_the_repository_previews_with_no_node_in_reach(
     engine: Engine, stack: str, tmp_path: Path
 ) -> None:

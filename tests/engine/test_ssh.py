@@ -169,6 +169,7 @@ def test_a_closed_port_is_tried_again_and_then_named(machines: Machines) -> None
     )
 
 
+@pytest.mark.report("M6")
 def test_a_silent_server_is_given_up_after_the_time_limit(machines: Machines) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

@@ -13,14 +13,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CHECK = str(REMOTE / "check_args.py")
+ONE_RAY = SITE.parent / "bin"
 TWO = ("--tensor-parallel-size=2", "--distributed-executor-backend=ray")
 
 
 def check(
-    machine: Machine, *args: str, engine: bool = True, site: Path = SITE, limit: str = "30"
+    machine: Machine,
+    *args: str,
+    engine: bool = True,
+    site: Path = SITE,
+    limit: str = "30",
+    commands: Path = ONE_RAY,
 ) -> tuple[int, str, str]:
     request = json.dumps({"args": [machine.model(), *args], "engine": engine})
-    done = machine.run(CHECK, stdin=request, PYTHONPATH=str(site), CHECK_LIMIT_SECONDS=limit)
+    environment = {"PYTHONPATH": str(site), "CHECK_LIMIT_SECONDS": limit, "PATH": f"{commands}:/usr/bin:/bin"}
+    done = machine.run(CHECK, stdin=request, **environment)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -37,10 +44,18 @@ def test_accepts_the_arguments_of_a_pair(head: Machine) -> None:
     [
         (["--gpu-memory-utilisation=0.8"], "unrecognized arguments: --gpu-memory-utilisation=0.8"),
         (["--compilation-config={x"], "Value {x cannot be converted"),
-        (["--reasoning-parser=qwen9"], "invalid reasoning parser: qwen9 (chose from { deepseek_r1,"),
+        pytest.param(
+            ["--reasoning-parser=qwen9"],
+            "invalid reasoning parser: qwen9 (chose from { deepseek_r1,",
+            marks=pytest.mark.report("V1"),
+        ),
         (["--enable-auto-tool-choice"], "--enable-auto-tool-choice requires --tool-call-parser"),
         (["--enable-auto-tool-choice", "--tool-call-parser=qwen9"], "invalid tool call parser: qwen9"),
-        (["--chat-template=/missing.jinja"], "No such file or directory: '/missing.jinja'"),
+        pytest.param(
+            ["--chat-template=/missing.jinja"],
+            "No such file or directory: '/missing.jinja'",
+            marks=pytest.mark.report("D16"),
+        ),
     ],
 )
 def test_refuses_without_the_model(head: Machine, args: list[str], words: str) -> None:
@@ -71,11 +86,32 @@ def test_refuses_what_the_engine_does_not_take(head: Machine, args: list[str], w
     assert words in said
 
 
+@pytest.mark.report("D4")
 def test_an_image_without_ray(head: Machine) -> None:
     (head.folder / "vllm").symlink_to(SITE / "vllm")
 
     assert check(head, engine=False, site=head.folder)[1] == "vllm=0.17.1rc1\nray=none\ncheck=ok\n"
     assert "Failed to import Ray" in check(head, *TWO, site=head.folder)[2]
+
+
+@pytest.mark.report("D5")
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("echo ray, version 2.52.0", "is Ray 2.52.0, and its vLLM imports Ray 2.53.0"),
+        ("", "no `ray` command"),
+    ],
+)
+def test_two_rays_in_one_image_are_refused(head: Machine, command: str, words: str) -> None:
+    if command:
+        (head.folder / "ray").write_text(f"#!/bin/sh\n{command}\n")
+        (head.folder / "ray").chmod(0o755)
+
+    status, _, said = check(head, *TWO, engine=False, commands=head.folder)
+
+    assert status == 2
+    assert words in said
+    assert check(head, engine=False, commands=head.folder)[0] == 0, "mp needs no Ray"
 
 
 def test_a_vllm_of_another_build_is_not_a_refusal(head: Machine) -> None:

@@ -43,6 +43,7 @@ def check(
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.report("R3")
 def test_waits_for_a_head_and_a_worker_that_come_later(head: Machine, worker: Machine, port: int) -> None:
     waiting = head.start(
         CHECK, f"--address=127.0.0.2:{port}", f"--expect={BOTH}", "--timeout=8", "--stable=0.1"
@@ -58,6 +59,7 @@ def test_waits_for_a_head_and_a_worker_that_come_later(head: Machine, worker: Ma
     assert f"nodes={BOTH}\ngpus=2\n" in words
 
 
+@pytest.mark.report("R3")
 def test_names_what_is_missing_and_ignores_the_dead(head: Machine, worker: Machine, port: int) -> None:
     start_head(head, port)
     member = start_worker(worker, port)
@@ -139,6 +141,7 @@ def test_a_wrong_token_is_refused(head: Machine, worker: Machine, port: int) -> 
     assert head.run(*RAY, "status", f"--address=127.0.0.2:{port}").returncode == 1
 
 
+@pytest.mark.report("R5")
 def test_a_worker_leaves_when_its_head_is_another_one(head: Machine, worker: Machine, port: int) -> None:
     first = start_head(head, port)
     member = start_worker(worker, port)
@@ -151,6 +154,7 @@ def test_a_worker_leaves_when_its_head_is_another_one(head: Machine, worker: Mac
     assert member.wait(8) == 1
 
 
+@pytest.mark.report("R4")
 def test_another_version_of_ray_cannot_join(head: Machine, worker: Machine, port: int) -> None:
     start_head(head, port)
 

@@ -62,6 +62,7 @@ def test_a_parser_that_does_not_fit_is_named(head: Machine, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("mode", "cause"), [("500", "HTTP 500"), ("hang", "no completion within 1 s")])
+@pytest.mark.report("Q1")
 def test_a_server_that_cannot_answer_fails_with_its_log(
     head: Machine, tmp_path: Path, mode: str, cause: str
 ) -> None:

@@ -36,6 +36,7 @@ def nodes() -> list[dict[str, Any]]:
     return [head, worker]
 
 
+@pytest.mark.report("F5", "F9")
 def test_twins_stand_in_the_same_order_and_ports_without_address_are_left_out() -> None:
     assert [rail["interface"] for rail in nodes()[0]["rails"]] == ["enp1s0f0np0", "enP2p1s0f0np0"]
 

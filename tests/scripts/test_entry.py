@@ -44,6 +44,7 @@ def start(entry: Path, *command: str, **more: str) -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.report("R8")
 def test_every_end_counts_as_a_failure_until_it_gives_up_with_status_0(entry: Path) -> None:
     first, second, third = (start(entry, "true"), start(entry, "sh", "-c", "exit 7"), start(entry, "true"))
     assert (first.returncode, second.returncode, third.returncode) == (1, 7, 0)

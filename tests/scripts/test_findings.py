@@ -91,6 +91,7 @@ def test_one_thing_that_is_wrong_is_the_one_that_is_told(
     assert found.remedy
 
 
+@pytest.mark.report("F13")
 def test_a_kernel_that_is_known_to_be_bad_is_named_where_it_runs(settings: Settings) -> None:
     bad = {**GOOD, "kernel": "7.0.0-1019-nvidia"}
     found = faults(settings, [Facts("head", values=bad), Facts("worker", values=bad)])

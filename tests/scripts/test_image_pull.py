@@ -44,6 +44,7 @@ def identity(scratch: Path, **different: str) -> str:
 
 
 @pytest.mark.parametrize("name", [name.rpartition(".")[2] for name in PROPERTIES])
+@pytest.mark.report("D7")
 def test_layers_and_configuration_make_the_identity(tmp_path: Path, name: str) -> None:
     assert identity(tmp_path) == identity(tmp_path)
     assert identity(tmp_path, **{name: "another"}) != identity(tmp_path)

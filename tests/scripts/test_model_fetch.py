@@ -105,6 +105,7 @@ def fetched(nodes: Nodes, repo: tuple[str, str]) -> Path:
     return nodes.directory(*repo)
 
 
+@pytest.mark.report("H1")
 def test_a_revision_is_fetched_once_and_marked_last(nodes: Nodes, hub: Hub, repo: tuple[str, str]) -> None:
     run = nodes.fetch(*repo)
     assert run.returncode == 0, run.stderr
@@ -166,6 +167,7 @@ def test_a_killed_fetch_goes_on_where_it_ended(nodes: Nodes, hub: Hub, large: tu
 
 
 @pytest.mark.parametrize("harm", ["truncated", "missing", "other"])
+@pytest.mark.report("H2")
 def test_a_bad_shard_is_fetched_alone(nodes: Nodes, hub: Hub, repo: tuple[str, str], harm: str) -> None:
     directory = complete(nodes, repo)
     shard = directory / SHARDS[1]

@@ -86,6 +86,7 @@ def test_a_list_that_was_cut_removes_nothing(nodes: Nodes, revision: Path, cut: 
 
 
 @pytest.mark.parametrize("harm", ["truncated", "missing", "other"])
+@pytest.mark.report("H2")
 def test_a_bad_shard_is_sent_alone(nodes: Nodes, revision: Path, harm: str) -> None:
     sent(nodes, revision)
     there = nodes.worker / REVISION

@@ -57,6 +57,7 @@ def wait(place: Path, *, health: str = "", ray: str = "") -> subprocess.Complete
 
 
 @pytest.mark.parametrize("health", ["http://127.0.0.1:8000/health", ""])
+@pytest.mark.report("Q6")
 def test_a_server_and_a_rank_that_answer_are_ready(place: Path, health: str) -> None:
     assert wait(place, health=health).returncode == 1, "it is not ready yet"
     (place / "healthy").touch()
@@ -79,6 +80,7 @@ def test_what_it_says_while_it_loads_is_fit_to_read(place: Path, line: str, show
     assert shown in f"\n{wait(place).stderr}"
 
 
+@pytest.mark.report("Q8")
 def test_a_server_that_was_started_again_has_failed(place: Path) -> None:
     (place / "state").write_text("running 0 1\n")
     (place / "healthy").touch()
@@ -97,6 +99,7 @@ def test_a_rank_fails_by_what_it_says_from_now_on(place: Path, word: str) -> Non
     assert wait(place).returncode == 1
 
 
+@pytest.mark.report("Q8", "D3")
 def test_a_container_that_is_down_ends_the_wait_at_once(place: Path) -> None:
     (place / "state").write_text("exited 0 5\n")
     done = wait(place)

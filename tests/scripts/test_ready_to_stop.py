@@ -49,6 +49,7 @@ def look(  # noqa: PLR0913 - what a node may look like
     )
 
 
+@pytest.mark.report("M3")
 def test_enough_memory_passes_and_the_page_cache_is_dropped(tmp_path: Path) -> None:
     status, out, _ = look(tmp_path, available_gib=100)
     assert (status, out.split()) == (0, ["page_cache=dropped", "stop=ok"])
@@ -61,6 +62,7 @@ def test_without_sudo_the_page_cache_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("running", [False, True])
+@pytest.mark.report("M3")
 def test_too_little_memory_is_refused_unless_ours_hold_it(tmp_path: Path, *, running: bool) -> None:
     status, _, words = look(tmp_path, available_gib=90, running=running)
     assert status == (0 if running else 1)
@@ -88,6 +90,7 @@ def test_a_head_keeps_its_name_and_a_worker_need_not(
         pytest.param(True, '["SPARK_LIFELINE=192.168.200.12:6379"]', 0, id="ours, by its environment"),
     ],
 )
+@pytest.mark.report("R9")
 def test_a_port_that_a_stranger_holds_is_refused_also_beside_ours(
     tmp_path: Path, running: bool, arguments: str, status: int
 ) -> None:
@@ -102,6 +105,7 @@ def test_what_only_checks_or_fetches_holds_no_memory_for_us(tmp_path: Path) -> N
     assert "vllm.gpuMemoryUtilization" in words
 
 
+@pytest.mark.report("R4", "D7")
 def test_an_image_that_is_another_than_the_heads_is_refused(tmp_path: Path) -> None:
     status, _, words = look(tmp_path, identity="0123456789ab")
     assert status == 1
