@@ -15,12 +15,14 @@ import pulumi_docker as docker
 from pulumi_command import remote
 
 from components import leaf
-from components.remote import run
+from components.remote import run, text
 from components.settings import Node as NodeSettings
 from components.settings import Settings, Ssh
 
 CONNECT_TIMEOUT = 10
 """Seconds for one attempt to reach a node."""
+CONNECT = text("../connect.sh")
+"""What ssh connects by: Docker's provider opens a connection for each resource, all at once."""
 
 
 class Node(pulumi.ComponentResource):
@@ -110,7 +112,7 @@ def ssh_options(node: NodeSettings, jump: NodeSettings | None = None) -> list[st
         "-F",
         "none",
         *_o("BatchMode=yes"),
-        *_o(f"ConnectTimeout={CONNECT_TIMEOUT}"),
+        *_o(f"ConnectTimeout={2 * CONNECT_TIMEOUT if jump else CONNECT_TIMEOUT}"),
         *_o("StrictHostKeyChecking=yes"),
         *_o("UserKnownHostsFile=/dev/null"),
         *_o("GlobalKnownHostsFile=/dev/null"),
@@ -119,10 +121,13 @@ def ssh_options(node: NodeSettings, jump: NodeSettings | None = None) -> list[st
         *_o(f"HostKeyAlias={alias}"),
         *_o(f"KnownHostsCommand=/bin/echo {alias} {key}"),
     ]
-    if jump:
+    if jump is None:
+        options += _o("ProxyCommand=" + shlex.join(["bash", "-c", CONNECT, "connect", "%h", "%p"]))
+    else:
         target = "[%h]:%p" if ":" in node.ssh.host else "%h:%p"
-        login = _login(jump.ssh).replace("%", "%%")
-        hop = ["ssh", *ssh_options(jump), "-p", str(jump.ssh.port), "-W", target, login]
+        # what the outer ssh must leave for the inner one to expand
+        inner = [each.replace("%", "%%") for each in (*ssh_options(jump), _login(jump.ssh))]
+        hop = ["ssh", *inner[:-1], "-p", str(jump.ssh.port), "-W", target, inner[-1]]
         options += _o("ProxyCommand=" + shlex.join(hop))
     return options
 
