@@ -145,9 +145,49 @@ def test_every_container_is_private_and_bounded(pair: Graph, key: str) -> None:
         "spark-vllm.stack",
         "spark-vllm.node",
     }
+    assert inputs["capabilities"] == {
+        "drops": ["ALL"],
+        "adds": ["CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_NET_BIND_SERVICE"],
+    }
 
 
 @pytest.mark.report("R5")
+@pytest.mark.report("N1", "N2", "N3")
+@pytest.mark.parametrize(
+    ("key", "address"), [(HEAD, "192.168.200.12"), (WORKER, "192.168.200.13"), (VLLM, "192.168.200.12")]
+)
+def test_a_container_is_made_with_the_fabric_address_of_its_own_node(
+    pair: Graph, key: str, address: str
+) -> None:
+    env = dict(each.split("=", 1) for each in pair[key].inputs["envs"])
+    assert env["VLLM_HOST_IP"] == env["RAY_NODE_IP_ADDRESS"] == address
+    assert key == VLLM or f"--node-ip-address={address}" in pair[key].inputs["command"]
+
+
+@pytest.mark.report("H8")
+@pytest.mark.parametrize("key", [HEAD, WORKER, VLLM])
+def test_what_is_compiled_stays_on_its_node_and_off_the_model(pair: Graph, key: str) -> None:
+    env = dict(each.split("=", 1) for each in pair[key].inputs["envs"])
+    for variable in (
+        "VLLM_CACHE_ROOT",
+        "TORCHINDUCTOR_CACHE_DIR",
+        "TRITON_CACHE_DIR",
+        "FLASHINFER_WORKSPACE_BASE",
+        "XDG_CACHE_HOME",
+        "PYTHONPYCACHEPREFIX",
+    ):
+        assert f"{env[variable]}/".startswith("/cache/"), variable
+    mounts = {mount["target"]: mount for mount in pair[key].inputs["mounts"]}
+    assert mounts["/cache"]["type"] == "volume"
+    assert mounts["/models"]["readOnly"] is True
+
+
+@pytest.mark.report("Q4", "Q6")
+@pytest.mark.parametrize("key", [HEAD, WORKER, VLLM])
+def test_no_container_is_judged_by_a_healthcheck(pair: Graph, key: str) -> None:
+    assert not {"healthcheck", "wait", "waitTimeout"} & set(pair[key].inputs)
+
+
 def test_the_tag_carries_the_cascade(pair: Graph) -> None:
     tags = {key: pair[key].inputs["logOpts"]["tag"].split("/") for key in (HEAD, WORKER, VLLM)}
     assert tags[HEAD][2:] == []
@@ -218,6 +258,9 @@ def test_commands_put_no_value_on_a_command_line(pair: Graph) -> None:
             line = command.inputs.get(action, "cat >/dev/null")
             assert line == "cat >/dev/null" or line.startswith("timeout -k 10 "), (name, line)
             assert "'" not in line
+        # what sshd would not accept (AcceptEnv), and what it would warn of
+        assert "environment" not in command.inputs, name
+        assert command.inputs["addPreviousOutputInEnv"] is False, name
 
 
 @pytest.mark.report("P7")
@@ -316,6 +359,7 @@ def test_both_hops_of_every_connection_are_pinned(pair: Graph) -> None:
     for name, command in pair.of_type("Command").items():
         text = json.dumps(command.inputs["connection"])
         assert is_secret(command.inputs["connection"]), name
+        assert "privateKey" not in text, name
         assert json.dumps(head) in text, name
         assert (json.dumps(worker) in text) == ('"proxy"' in text), name
 

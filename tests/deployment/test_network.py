@@ -302,6 +302,10 @@ def no_device(configuration: samples.Config) -> None:
     configuration["nodes"][1]["rails"][0]["rdmaDevice"] = "rocep9"
 
 
+def wrong_gid_index(configuration: samples.Config) -> None:
+    configuration["nodes"][1]["gidIndex"] = 5
+
+
 STATE_FILE = "/opt/spark-lab/sysfs/class/infiniband/rocep1s0f0/ports/1/state"
 
 
@@ -333,10 +337,24 @@ STATE_FILE = "/opt/spark-lab/sysfs/class/infiniband/rocep1s0f0/ports/1/state"
             f"there is a second route to it: 192.168.201.128/25 dev {FIRST}",
             id="second route",
         ),
-        pytest.param("", "", worker_rail(1, MOVED), f"{TWIN} does not have {MOVED}", id="address"),
+        pytest.param(
+            "",
+            "",
+            worker_rail(1, MOVED),
+            f"{TWIN} does not have {MOVED}",
+            id="address",
+            marks=pytest.mark.report("N5"),
+        ),
+        pytest.param(
+            "",
+            "",
+            wrong_gid_index,
+            "gidIndex 5 is not the RoCE v2 entry of 192.168.200.13 in the GID table of rocep1s0f0 (that is 3)",
+            id="GID index",
+            marks=pytest.mark.report("F4"),
+        ),
     ],
 )
-@pytest.mark.report("N5")
 def test_a_link_check_says_what_is_wrong(
     worker: Rails, before: str, after: str, change: Change | None, words: str
 ) -> None:
@@ -345,6 +363,15 @@ def test_a_link_check_says_what_is_wrong(
         refused(worker.link(change), words)
     finally:
         worker.root(after or "true")
+
+
+@pytest.mark.report("F4", "F8")
+@pytest.mark.parametrize("state", ["stale", "absent"])
+def test_a_link_that_is_right_passes_whatever_the_neighbour_table_says(worker: Rails, state: str) -> None:
+    worker.root(f"ping -c 1 192.168.200.12 && ip neigh flush all nud permanent; ip neigh flush dev {FIRST}")
+    if state == "stale":
+        worker.root(f"ping -c 1 192.168.200.12; ip neigh change 192.168.200.12 dev {FIRST} nud stale")
+    done(worker.link(lambda config: config["nodes"][1].update(gidIndex=3)), "rails=ok")
 
 
 def test_a_link_check_sees_the_other_ends_mtu(worker: Rails, head: Rails) -> None:

@@ -27,3 +27,20 @@ def test_no_script_reads_a_pipe_that_it_leaves_early() -> None:
         if LEAVES_EARLY.search(line)
     ]
     assert not lines
+
+
+# Over SSH what runs on holds the session open: the main process of a container needs nothing of it.
+RUNS_ON = re.compile(r"\b(nohup|setsid|disown)\b")
+SETS_THE_KERNEL = re.compile(r"\bsysctl\b|>\s*/proc/sys/(?!vm/drop_caches)|min_free_kbytes|overcommit")
+
+
+@pytest.mark.report("M4", "S5")
+@pytest.mark.parametrize("pattern", [RUNS_ON, SETS_THE_KERNEL])
+def test_no_script_leaves_something_running_or_turns_the_kernels_knobs(pattern: re.Pattern[str]) -> None:
+    lines = [
+        f"{path.name}: {line.strip()}"
+        for path in sorted(SCRIPTS.glob("*.sh"))
+        for line in path.read_text().splitlines()
+        if pattern.search(line)
+    ]
+    assert not lines

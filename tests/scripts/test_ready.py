@@ -59,7 +59,9 @@ def wait(place: Path, *, health: str = "", ray: str = "") -> subprocess.Complete
 @pytest.mark.parametrize("health", ["http://127.0.0.1:8000/health", ""])
 @pytest.mark.report("Q6")
 def test_a_server_and_a_rank_that_answer_are_ready(place: Path, health: str) -> None:
-    assert wait(place, health=health).returncode == 1, "it is not ready yet"
+    early = wait(place, health=health)
+    assert early.returncode == 1, "it is not ready yet"
+    assert "was not ready within 3 s (vllm.readyTimeout)" in early.stderr
     (place / "healthy").touch()
     done = wait(place, health=health)
     assert done.returncode == 0, done.stderr
