@@ -113,9 +113,19 @@ OWNED_ENV: Mapping[str, str] = {
 }
 
 
-def _reject_nul(value: str) -> str:
+LONGEST_TEXT = 100_000
+"""Bytes of one value; Linux carries 131072 in one argument or variable, its name included."""
+LONGEST_WORD = 255
+"""Characters of what names an image, a repository, a revision or a user."""
+SHOWN = 80
+"""Characters of a wrong value that a message repeats."""
+
+
+def _carried(value: str) -> str:
     if "\0" in value:
         raise ValueError("must not hold a NUL byte, which no command line or environment can carry")
+    if len(value.encode()) > LONGEST_TEXT:
+        raise ValueError(f"must not be longer than {LONGEST_TEXT} bytes: no command line carries much more")
     return value
 
 
@@ -144,7 +154,7 @@ def _interface_address(value: ipaddress.IPv4Interface) -> ipaddress.IPv4Interfac
 
 def _directory(value: str) -> str:
     path = PurePosixPath(value)
-    if path == PurePosixPath("/") or ".." in path.parts or "\n" in value:
+    if path == PurePosixPath("/") or ".." in path.parts:
         raise ValueError("must be a directory such as /home/aurora/models, without ..")
     return str(path)
 
@@ -188,18 +198,17 @@ def _refuse_owned(given: Iterable[str], owned: Mapping[str, str], what: str) -> 
 def _check_flag_value(name: str, value: JsonValue) -> None:
     if value is None:
         raise ValueError(f"--{name} has no value: give one, or true for the flag alone")
-    if isinstance(value, str):
-        _reject_nul(value)
+    _carried(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     if isinstance(value, list):
         for item in value:
             if isinstance(item, (list, dict, bool)) or item is None:
                 raise ValueError(f"--{name}: a list may hold strings and numbers only")
             if str(item) == "" or str(item).startswith("-"):
                 raise ValueError(f"--{name}: {item!r} in a list would be read as a flag, or as nothing")
-            _reject_nul(str(item))
+            _carried(str(item))
 
 
-Text = Annotated[str, AfterValidator(_reject_nul)]
+Text = Annotated[str, AfterValidator(_carried)]
 NonEmpty = Annotated[Text, StringConstraints(min_length=1)]
 NodeName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,30}[a-z0-9]$")]
 # Linux: at most 15 bytes, no slash, no white space; names here are further held to what a shell never reads.
@@ -218,7 +227,7 @@ FabricAddress = Annotated[ipaddress.IPv4Interface, AfterValidator(_interface_add
 Port = Annotated[int, Field(ge=1, le=65535)]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 FlagName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-AbsolutePath = Annotated[Text, StringConstraints(pattern=r"^/[^:]*$")]
+AbsolutePath = Annotated[Text, StringConstraints(pattern=r"^/[^:\x00-\x1f]*$")]
 Directory = Annotated[AbsolutePath, AfterValidator(_directory)]
 Env = Mapping[EnvName, Text]
 Flags = Mapping[FlagName, JsonValue]
@@ -326,13 +335,16 @@ class Image(_Section):
         str,
         StringConstraints(
             pattern=r"^[a-z0-9][a-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
-            r"(@sha256:[0-9a-f]{64})?$"
+            r"(@sha256:[0-9a-f]{64})?$",
+            max_length=LONGEST_WORD,
         ),
     ]
     """Image reference, pinned: `name:tag@sha256:...`. `up` refuses one without a digest."""
     distribution: Distribution = Distribution.FABRIC
     """`fabric`: the head pulls and sends it to the workers. `registry`: every node pulls."""
-    registry_user: Annotated[str, StringConstraints(pattern=r"^[^\s:]+$")] | None = None
+    registry_user: Annotated[str, StringConstraints(pattern=r"^[^\s:]+$", max_length=LONGEST_WORD)] | None = (
+        None
+    )
     """User of a private registry; its password or token is the secret `registryPassword`."""
 
     @property
@@ -358,14 +370,22 @@ class Image(_Section):
 class HubModel(_Section):
     """A model of the hub at a pinned revision: fetched by the head, sent by it to the workers."""
 
-    repo: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+$")]
+    repo: Annotated[
+        str,
+        StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+$", max_length=LONGEST_WORD),
+    ]
     """Repository, for example `Qwen/Qwen3.5-122B-A10B-FP8`."""
-    revision: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./-]*$")] = "main"
+    revision: Annotated[
+        str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./-]*$", max_length=LONGEST_WORD)
+    ] = "main"
     """Commit of the repository (40 hex digits); `up` refuses a branch."""
     root: Directory
     """Directory on every node below which each revision has a folder of its own; older ones stay."""
     endpoint: Annotated[
-        str, StringConstraints(pattern=r"^https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._/-]*)?$")
+        str,
+        StringConstraints(
+            pattern=r"^https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._/-]*)?$", max_length=LONGEST_WORD
+        ),
     ] = "https://huggingface.co"
     """Where the hub is, as the head reaches it: another one for a mirror."""
 
@@ -786,12 +806,19 @@ def _explain(error: Mapping[str, Any]) -> str:
     if kind == "extra_forbidden":
         return f"{key} is not a key{_suggestion(location)}"
     if kind == "string_type":
-        return f"{key} must be a string: put {json.dumps(error['input'])} in quotes"
+        return f"{key} must be a string: put {_short(error['input'])} in quotes"
     given = error.get("input")
-    shown = "" if isinstance(given, (dict, list)) else f" (found {json.dumps(given, default=str)})"
+    shown = "" if isinstance(given, (dict, list)) else f" (found {_short(given)})"
     if kind == "string_pattern_mismatch":
         return f"{key} is malformed{shown}: it must match {error['ctx']['pattern']}"
+    # some of pydantic's own messages hold the value as well
+    message = message.replace(str(given), "it") if len(str(given)) > SHOWN else message
     return f"{key}: {message[:1].lower()}{message[1:]}{shown}"
+
+
+def _short(given: object) -> str:
+    written = json.dumps(given, default=str, ensure_ascii=False)
+    return written if len(written) <= SHOWN else f"{written[:SHOWN]}..."
 
 
 def _suggestion(location: list[int | str]) -> str:

@@ -349,7 +349,7 @@ STATE_FILE = "/opt/spark-lab/sysfs/class/infiniband/rocep1s0f0/ports/1/state"
             "",
             "",
             wrong_gid_index,
-            "gidIndex 5 is not the RoCE v2 entry of 192.168.200.13 in the GID table of rocep1s0f0 (that is 3)",
+            "gidIndex 5 is not the RoCE v2 entry of 192.168.200.13 in the GID table of rocep1s0f0 (that is 3",
             id="GID index",
             marks=pytest.mark.report("F4"),
         ),
