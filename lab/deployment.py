@@ -42,11 +42,12 @@ class Event:
 
 @dataclass(frozen=True)
 class Run:
-    """What one call of `pulumi` did."""
+    """What one call of `pulumi` did; `log` is the stream of its events as it was written."""
 
     status: int
     output: str
     events: tuple[Event, ...]
+    log: str = ""
 
 
 @dataclass(frozen=True)
@@ -172,9 +173,9 @@ class Deployment:
             timeout=timeout,
             check=False,
         )
-        events = _events(log) if log.exists() else ()
+        text = log.read_text(encoding="utf-8") if log.exists() else ""
         log.unlink(missing_ok=True)
-        return Run(result.returncode, result.stdout or "", events)
+        return Run(result.returncode, result.stdout or "", _events(text), text)
 
     def must(self, *argv: str, timeout: float = 1800) -> Run:
         """Run `pulumi`, which must succeed.
@@ -219,9 +220,9 @@ class Deployment:
         return {**os.environ, **self.environment, "SSH_AUTH_SOCK": str(agent)}
 
 
-def _events(log: Path) -> tuple[Event, ...]:
+def _events(log: str) -> tuple[Event, ...]:
     found = []
-    for line in log.read_text(encoding="utf-8").splitlines():
+    for line in log.splitlines():
         event = json.loads(line)
         done = event.get("resOutputsEvent") or event.get("resOpFailedEvent")
         if done:

@@ -10,6 +10,7 @@ import pytest
 from lab.demo import REAL_SETTINGS
 from lab.deployment import Deployment
 from lab.images import real, tiny_model
+from tests.deployment.listeners import DASHBOARD, Listener, listeners, settings_of, strangers
 from tests.deployment.operator import command, report
 from tests.deployment.stack import WORKER_AND_VLLM, ask, containers, edit, replaced, stack_on, unchanged
 from tests.instances import fresh
@@ -21,6 +22,10 @@ pytestmark = [pytest.mark.lab, pytest.mark.real, pytest.mark.timeout(1800)]
 EAGER = "vllm.args.enforce-eager=true"
 
 
+BEFORE: dict[str, set[Listener]] = {}
+"""What listened on each node before anything was deployed."""
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """The real image on two nodes of its own."""
@@ -29,6 +34,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
         deployment = stack_on(lab, tmp_path_factory.mktemp("real"), "real")
         deployment.put_model(tiny_model(lab.outer))
         deployment.configure(lab.push(image), *REAL_SETTINGS, EAGER)
+        BEFORE.update({node: listeners(deployment, node) for node in lab.status()["nodes"]})
         deployment.must("up")
         yield deployment
         # gigabytes, which the next session need not unpack
@@ -47,8 +53,32 @@ def test_a_completion_comes_from_both_nodes(served: Deployment) -> None:
     assert served.output("versions")["ray"].startswith("2.")
 
 
+def nothing_else_listens(served: Deployment) -> None:
+    settings = settings_of(served)
+    for node in settings.nodes:
+        new = listeners(served, node.name) - BEFORE[node.name]
+        assert new, node.name
+        assert strangers(new, settings, node) == set(), (node.name, sorted(new))
+        assert DASHBOARD not in {each.port for each in new}
+
+
+@pytest.mark.report("V5", "R10")
 def test_nobody_else_gets_an_answer(served: Deployment) -> None:
     assert ask(served, key="wrong").status_code == 401
+    nothing_else_listens(served)
+    without = (
+        "docker",
+        "exec",
+        "-e",
+        "RAY_AUTH_MODE=disabled",
+        "ray-worker",
+        "python3",
+        "/spark/ray_nodes.py",
+    )
+    asked = ("--address=192.168.200.12:6379", "--expect=head@192.168.200.12", "--timeout=5")
+    said = served.lab.root("worker", "sh", "-c", '"$@" 2>&1; true', "sh", *without, *asked)
+    assert "no answer from the Ray head" in said, said
+    assert "nodes=" not in said
 
 
 def test_a_flag_replaces_vllm_alone(served: Deployment) -> None:
@@ -107,6 +137,7 @@ def test_over_mp_both_nodes_answer_without_ray(served: Deployment) -> None:
     assert answer.status_code == 200, answer.text
     assert "raylet" not in served.lab.root("worker", "ps", "-e", "-o", "args")
     assert "world_size=2" in served.lab.docker("worker", "logs", "vllm-worker")
+    nothing_else_listens(served)
     unchanged(served)
 
 
