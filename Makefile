@@ -20,14 +20,16 @@ test: setup ## All tests that this machine can run; the last lines say what coul
 	@$(PYTHON) -m lab.prepare
 	@$(PYTHON) -m pytest -n 5 --dist loadscope --no-loadscope-reorder --durations 15
 
-check: setup ## Formatting, lint, types, shell and the fast tests; no Docker
+check: setup ## Formatting, lint, types, shell, known vulnerabilities and the fast tests; no Docker
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy .
 	@$(VENV)/bin/shellcheck $(SHELL_FILES)
 	@$(VENV)/bin/shfmt -i 2 -ci -d $(SHELL_FILES)
 	@$(PYTHON) -m scripts.reference --check
-	@$(PYTHON) -m pytest -q -n 4 --dist loadscope --no-loadscope-reorder -m 'not engine and not lab and not real'
+	@$(PYTHON) -m scripts.audit & audit=$$!; \
+	  $(PYTHON) -m pytest -q -n 4 --dist loadscope --no-loadscope-reorder -m 'not engine and not lab and not real'; \
+	  wait $$audit
 
 lab: setup ## The two simulated Sparks alone
 	@$(PYTHON) -m lab up

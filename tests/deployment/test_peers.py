@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 
 import pytest
 
+from components.remote import compose
 from lab.deployment import Deployment
 from lab.topology import USER
 from tests.deployment.stack import settle
+from tests.samples import host_key
 
 pytestmark = pytest.mark.lab
 
@@ -64,6 +67,22 @@ def test_the_key_is_worth_nothing_elsewhere(served: Deployment) -> None:
     assert status != 0
     assert "Permission denied" in said
     assert knock(served, "head", "image-identity", "x")[0] == 0
+
+
+def test_the_head_sends_nothing_to_a_worker_with_another_host_key(served: Deployment) -> None:
+    """The third hop; what a person reads of the others is in test_mistakes.py."""
+    inputs = {"KEY": KEY.rpartition("/")[2], "PEER": "worker", "PEER_ADDRESS": WORKER, "PEER_USER": USER}
+    right = served.lab.status()["nodes"]["worker"]["hostKey"]
+
+    def ask(host_key: str) -> str:
+        script = (
+            compose("fabric.sh", {**inputs, "PEER_HOST_KEY": host_key})
+            + "peer image-identity x 2>&1 || true\n"
+        )
+        return served.lab.root("head", "su", "-", USER, "-c", "bash -s", stdin=script.encode())
+
+    assert "verification failed" in ask(host_key("somebody else"))
+    assert re.fullmatch(r"[0-9a-f]{12}", ask(" ".join(right.split()[:2])).strip())
 
 
 def test_destroy_takes_key_and_door_away_and_leaves_the_operators_own(served: Deployment) -> None:
