@@ -17,6 +17,7 @@ LONGEST_FIRST = (
     "real",
     "trio",
     "failures",
+    "faults",
     "order",
     "executors",
     "drift",
@@ -32,6 +33,7 @@ LONGEST_FIRST = (
 )
 APART = {
     "test_vllm.py": "real",
+    "test_faults.py": "faults",
     "test_order.py": "order",
     "test_restarts.py": "restarts",
     "test_executors.py": "executors",
