@@ -69,13 +69,14 @@ class Vllm(pulumi.ComponentResource):
                 "URL": local_url(settings),
                 "MODEL_JSON": json.dumps(settings.vllm.served_model_name),
                 "WAIT": str(SMOKE_SECONDS),
+                "LOAD": str(settings.vllm.ready_timeout),
                 "REASONING_PARSER": settings.vllm.reasoning_parser or "",
                 "TOOL_PARSER": settings.vllm.tool_call_parser or "",
             },
             secrets={"API_KEY": secrets.api_key} if secrets.api_key is not None else None,
             triggers=[self.server.id],
             opts=leaf.step(self, after=[ready, *ranks]),
-            timeout=2 * SMOKE_SECONDS + 30,
+            timeout=settings.vllm.ready_timeout + 2 * SMOKE_SECONDS + 30,
         )
         self.load_seconds = value(ready, "load_seconds").apply(lambda text: int(text) if text else None)
         self.endpoint = f"http://{_seen_by_operator(settings)}:{settings.vllm.port}/v1"

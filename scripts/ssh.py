@@ -114,7 +114,8 @@ async def connect(
             f"{address} lets no key of the SSH agent in: `ssh-add` the right one, or `ssh-copy-id` it there."
         ) from None
     except (OSError, asyncssh.Error) as error:
-        raise UnreachableError(f"{address} cannot be reached by SSH: {error}") from None
+        reason = str(error) or f"no answer within {CONNECT_SECONDS} s"
+        raise UnreachableError(f"{address} cannot be reached by SSH: {reason}") from None
     async with connection:
         yield connection
 

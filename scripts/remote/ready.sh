@@ -12,10 +12,11 @@ died() {
   exit 1
 }
 
-# A new server must not have been started again; a rank may have been, when the server before it went away.
+# has_failed RESTARTS: since the wait began. What was started again before may serve: a server that crashed in an
+# `up` that has failed, a rank whose server went away.
 has_failed() {
   if [[ -n $HEALTH ]]; then
-    (($1 > 0))
+    (($1 > restarts_before))
   else
     docker logs --since "$began" "$CONTAINER" 2>&1 | holds -E '^spark-vllm: (lost |.* ended with status)'
   fi
@@ -41,8 +42,9 @@ last_word() {
 }
 
 main() {
-  local status code restarts seen='' line began started
+  local status code restarts restarts_before seen='' line began started
   began=$(date -u +%Y-%m-%dT%H:%M:%S.%NZ)
+  read -r status code restarts_before < <(state)
   while :; do
     read -r status code restarts < <(state)
     [[ $status == running || $status == restarting ]] || died "is $status (exit status $code)"

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # On the head: does the server answer an authenticated chat completion, call a tool, tell its reasoning apart?
 # /health and /v1/models do not tell.
-: "${NODE:?}" "${URL:?}" "${MODEL_JSON:?}" "${WAIT:?}" "${CONTAINER:?}" "${REASONING_PARSER?}" "${TOOL_PARSER?}"
+: "${NODE:?}" "${URL:?}" "${MODEL_JSON:?}" "${WAIT:?}" "${LOAD:?}" "${CONTAINER:?}" "${REASONING_PARSER?}" "${TOOL_PARSER?}"
 API_KEY=${API_KEY-}
 
 HELLO='{"role": "user", "content": "Say hello."}'
@@ -13,6 +13,17 @@ refuse() {
   say "$NODE: $1"
   docker logs "$CONTAINER" 2>&1 | first_error >&2 || true
   exit 1
+}
+
+# Since an earlier `up` saw it ready Docker may have started it again.
+wait_until_loaded() {
+  until curl -fsS -o /dev/null --max-time 5 "$URL/health" 2>/dev/null; do
+    [[ $(docker inspect --format '{{.State.Running}}' "$CONTAINER" 2>/dev/null) == true ]] ||
+      refuse "$CONTAINER is down. The first error in its log, and its end:"
+    ((SECONDS < LOAD)) || refuse "$CONTAINER was not ready within $LOAD s (vllm.readyTimeout)"
+    every 15 "$NODE: $CONTAINER is loading again"
+    sleep 1
+  done
 }
 
 # ask MESSAGE MAX_TOKENS [FIELD...]: sets body
@@ -32,6 +43,7 @@ says() { grep -qE "$1" <<<"$body"; }
 
 main() {
   local body
+  wait_until_loaded
   # a model that thinks needs more than a few words until it answers
   ask "$HELLO" "$([[ -n $REASONING_PARSER ]] && echo 256 || echo 16)"
   says '"(content|reasoning|reasoning_content)": ?"[^"]' ||

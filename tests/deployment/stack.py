@@ -269,6 +269,14 @@ def ask(deployment: Deployment, *, key: str | None = None) -> httpx.Response:
     )
 
 
+def answers(deployment: Deployment) -> bool:
+    """Whether the API answers a completion."""
+    try:
+        return ask(deployment).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
 def _api_key(deployment: Deployment) -> str:
     """The API key; each sealed one is opened once, for opening takes longer than the question."""
     sealed = _YAML.load(deployment.config_file)["config"]["spark-vllm:apiKey"]["secure"]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-import httpx
 import pytest
 
 from lab.deployment import MODEL, Deployment
 from lab.instance import Lab
 from tests.deployment.rails import eventually
-from tests.deployment.stack import VLLM, ask, containers, edit, replaced, settle, unchanged
+from tests.deployment.stack import VLLM, answers, containers, edit, replaced, settle, unchanged
 
 pytestmark = pytest.mark.lab
 
@@ -64,13 +63,6 @@ def power_cut(*nodes: str) -> Harm:
             lab.power_on(node)
 
     return harm
-
-
-def answers(deployment: Deployment) -> bool:
-    try:
-        return ask(deployment).status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 def starts(deployment: Deployment) -> dict[str, str]:

@@ -21,11 +21,18 @@ def smoke(server: Server, scratch: Path, *, parsers: bool = False, wait: int = 2
         "URL": str(server.client.base_url).rstrip("/"),
         "MODEL_JSON": '"tiny"',
         "WAIT": f"{wait}",
+        "LOAD": "2",
         "API_KEY": "key",
         "REASONING_PARSER": "qwen3" if parsers else "",
         "TOOL_PARSER": "qwen3_coder" if parsers else "",
     }
     return on_a_node("smoke.sh", inputs, scratch, docker="echo 'RuntimeError: the first cause'")
+
+
+def test_a_server_that_is_down_is_told_at_once(head: Machine, tmp_path: Path) -> None:
+    status, _, words = smoke(Server(head), tmp_path)
+    assert status == 1
+    assert "vllm is down" in words
 
 
 def serve(head: Machine, mode: str = "ok", *argv: str) -> Server:

@@ -12,7 +12,10 @@ from components.remote import compose
 DOCKER = """#!/bin/bash
 printf '%s\\n' "$*" >>"$PLACE/calls"
 case $1 in
-  inspect) [[ $* == *StartedAt* ]] && date -Is || cat "$PLACE/state" ;;
+  inspect)
+    [[ $* == *StartedAt* ]] && date -Is || cat "$PLACE/state"
+    [[ ! -e $PLACE/next ]] || mv "$PLACE/next" "$PLACE/state"
+    ;;
   logs) [[ $* == *--since* ]] && cat "$PLACE/log-since" 2>/dev/null || tail -n 1 "$PLACE/log" ;;
   exec)
     [[ $* != *--drain* ]] || { echo 'Application startup' >"$PLACE/log"; touch "$PLACE/healthy"; }
@@ -79,8 +82,15 @@ def test_what_it_says_while_it_loads_is_fit_to_read(place: Path, line: str, show
     assert shown in f"\n{wait(place).stderr}"
 
 
-def test_a_server_that_was_started_again_has_failed(place: Path) -> None:
+def test_a_server_that_was_started_again_before_may_serve(place: Path) -> None:
     (place / "state").write_text("running 0 1\n")
+    (place / "healthy").touch()
+    done = wait(place, health="http://127.0.0.1:8000/health")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_server_that_is_started_again_has_failed(place: Path) -> None:
+    (place / "next").write_text("running 0 1\n")
     (place / "healthy").touch()
     done = wait(place, health="http://127.0.0.1:8000/health")
     assert done.returncode == 1
