@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from lab.bench.figures import Figure, Kind
-from lab.bench.pair import change, instance, stack_on
+from lab.bench.pair import change, instance, stub_pair
 from lab.deployment import Deployment
-from lab.images import fake_model, stub
 
 GROUP = "connections"
 COMMAND = "command:remote:Command"
@@ -38,10 +37,7 @@ def measure(rounds: int) -> Iterator[Figure]:
     """Count with the stub image; a count is no sample, so one run of each is enough."""
     del rounds
     with instance("connections") as lab:
-        pair = stack_on(lab)
-        pair.put_model(fake_model())
-        pair.configure(lab.push(stub(lab.outer)))
-        pair.must("up")
+        pair = stub_pair(lab)
         yield from of(pair)
         pair.must("destroy")
 

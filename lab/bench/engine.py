@@ -14,9 +14,8 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 from lab.bench.figures import Figure, Kind, alternately, seconds
-from lab.bench.pair import instance, stack_on
+from lab.bench.pair import instance, stub_pair
 from lab.deployment import ROOT, Deployment
-from lab.images import fake_model, stub
 from lab.shell import LabError
 
 GROUP = "nothing changes"
@@ -26,10 +25,7 @@ EMPTY = "name: empty\nruntime:\n  name: python\n  options: {virtualenv: VENV}\n"
 def measure(rounds: int) -> Iterator[Figure]:
     """Measure with the stub image; its containers are no part of it."""
     with instance("engine") as lab:
-        pair = stack_on(lab)
-        pair.put_model(fake_model())
-        pair.configure(lab.push(stub(lab.outer)))
-        pair.must("up")
+        pair = stub_pair(lab)
         yield from of(pair, rounds)
         pair.must("destroy")
 

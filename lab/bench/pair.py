@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 from components.settings import PROJECT
 from lab.deployment import Deployment
 from lab.environment import LOCAL, environment
+from lab.images import fake_model, stub
 from lab.instance import Lab
 from lab.outer import Outer
 from lab.record import default_name
@@ -45,6 +46,15 @@ def stack_on(lab: Lab) -> Deployment:
     PLACE.mkdir(parents=True)
     own = {"PULUMI_BACKEND_URL": f"file://{PLACE}", "PULUMI_CONFIG_PASSPHRASE": "of no importance"}
     return Deployment(lab, STACK, environment(lab) | own, PLACE / f"Pulumi.{STACK}.yaml", PLACE)
+
+
+def stub_pair(lab: Lab) -> Deployment:
+    """The stub image on both nodes, up."""
+    pair = stack_on(lab)
+    pair.put_model(fake_model())
+    pair.configure(lab.push(stub(lab.outer)))
+    pair.must("up")
+    return pair
 
 
 def change(deployment: Deployment, **sections: dict[str, Any]) -> None:

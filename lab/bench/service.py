@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any, Self
 
 import httpx
@@ -65,7 +66,7 @@ class Client:
     def longest_gap(self) -> float:
         """The longest time between two answers, in seconds, beyond what is usual."""
         gaps = [after - before for before, after in itertools.pairwise(self._answers)]
-        return max(gaps) - sorted(gaps)[len(gaps) // 2]
+        return max(gaps) - median(gaps)
 
     def _ask(self) -> None:
         body = {"model": "tiny", "prompt": "Hello", "max_tokens": 1}

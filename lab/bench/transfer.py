@@ -11,14 +11,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import median
 
 from components.peers import key_name
 from components.remote import compose, text
 from components.settings import digest
 from lab.bench.figures import Figure, alternately, seconds
-from lab.bench.pair import STACK, instance, settings, stack_on
+from lab.bench.pair import STACK, instance, settings, stub_pair
 from lab.deployment import MODEL, Deployment
-from lab.images import fake_model, stub
 from lab.shell import LabError, run
 from lab.topology import USER
 
@@ -35,10 +35,7 @@ OLD, NEW = f"{NAME}:old", f"{NAME}:new"
 def measure(rounds: int) -> Iterator[Figure]:
     """Measure between the nodes of a pair that is deployed, so that the head has its way to the worker."""
     with instance("transfer") as lab:
-        pair = stack_on(lab)
-        pair.put_model(fake_model())
-        pair.configure(lab.push(stub(lab.outer)))
-        pair.must("up")
+        pair = stub_pair(lab)
         # nothing is copied below a running server
         lab.docker("head", "rm", "-f", "vllm", "ray-head")
         lab.docker("worker", "rm", "-f", "ray-worker")
@@ -62,11 +59,9 @@ class _Transfers:
         self._make_image()
         yield from self._changed_layer()
         self._lab.docker("worker", "image", "rm", "-f", OLD)
-        image = self._first_copy("image", self._send_image, self._pipe_image, self._without_image)
-        yield image
+        yield self._first_copy("image", self._send_image, self._pipe_image, self._without_image)
         self._make_shards()
-        model = self._first_copy("model", self._send_model, self._rsync, self._without_model)
-        yield model
+        yield self._first_copy("model", self._send_model, self._rsync, self._without_model)
         yield self._link()
         yield self._both()
 
@@ -154,7 +149,7 @@ class _Transfers:
         samples = alternately(self._rounds, {"ours": sample, "bare": lambda: self._timed(bare, remove)})
         size = (LAYERS * LAYER_MB if name == "image" else SHARDS * SHARD_MB) / 1000
         tool = "docker save | ssh | docker load" if name == "image" else "one rsync over ssh"
-        cost = sorted(used)[len(used) // 2] / size
+        cost = median(used) / size
         return Figure(
             name=f"first copy of a {name}" if name == "model" else "first copy of an image",
             group=GROUP,
@@ -220,7 +215,7 @@ class _Transfers:
                 "model": lambda: self._timed(self._send_model, self._without_model),
             },
         )
-        longer = max((samples["image"], samples["model"]), key=lambda each: sorted(each)[len(each) // 2])
+        longer = max((samples["image"], samples["model"]), key=median)
         return Figure(
             name="image and model together",
             group=GROUP,

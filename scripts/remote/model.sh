@@ -88,6 +88,9 @@ complete() {
   mv "$1/.complete.new" "$1/.complete"
 }
 
+# remove_revision DIR: the mark first, so that half a revision does not pass for a whole one
+remove_revision() { rm -f -- "$1/.complete" && rm -rf -- "$1"; }
+
 # bytes_of: "<have> <hash> <size> <path>" lines in, out how many bytes are lacking
 bytes_of() {
   local have size sum=0

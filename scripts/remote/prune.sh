@@ -50,8 +50,7 @@ remove() {
       cache) docker volume rm "$name" >/dev/null || failed+=" $name" ;;
       model)
         [[ -n $ROOT && $name == "$ROOT"/*/* && $name != *..* && $name != "$KEEP_MODEL" ]] || fail "$NODE: $name is no revision below $ROOT"
-        # the mark first: half a revision must not pass for a whole one
-        { rm -f -- "$name/.complete" && rm -rf -- "$name"; } || failed+=" $name"
+        remove_revision "$name" || failed+=" $name"
         ;;
     esac
   done <<<"$REMOVE"

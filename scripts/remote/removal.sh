@@ -14,7 +14,7 @@ remove_image() {
   emit removed "$TAG"
 }
 
-# remove_model: the mark first, so that half a revision does not pass for a whole one
+# remove_model: unless another deployment serves from it
 remove_model() {
   local server
   [[ -e $MODEL/.complete || -e $MODEL/.incoming ]] || return 0
@@ -23,8 +23,7 @@ remove_model() {
     say "$NODE: $MODEL stays: $server uses it."
     return
   fi
-  rm -f -- "$MODEL/.complete"
-  rm -rf -- "$MODEL"
+  remove_revision "$MODEL"
   emit removed "$MODEL"
 }
 
