@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from unittest import mock
 
 import pulumi
 import pytest
@@ -103,6 +104,9 @@ def test_a_ray_without_a_token_is_warned_of() -> None:
     assert "rayToken" in advise(settings, nothing)[0]
     assert advise(settings, replace(nothing, ray_token=pulumi.Output.secret("x"))) == []
     assert advise(samples.settings(1), nothing) == []
+    with mock.patch("pulumi.log.warn") as warn:
+        deploy(samples.config(), preview=True, secrets=False)
+    assert any("rayToken" in str(call) for call in warn.call_args_list)
 
 
 def test_what_is_slow_runs_side_by_side(pair: Graph) -> None:

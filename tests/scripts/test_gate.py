@@ -100,5 +100,13 @@ def test_a_token_is_not_given_to_a_ray_that_knows_none(
     status, _, words = gate(tmp_path, ray=ray, token=token)
     assert (status == 0) is passes
     assert ("pulumi config rm rayToken" in words) is not passes
-    # also where the same has passed before, without a token
     assert (gate(tmp_path, ray=ray, token=token)[0] == 0) is passes
+
+
+def test_a_token_is_refused_also_where_the_same_has_passed_without_one(tmp_path: Path) -> None:
+    assert gate(tmp_path, ray="2.51.1", token=False)[0] == 0
+    (tmp_path / "asked").unlink()
+    status, _, words = gate(tmp_path, ray="2.51.1", token=True)
+    assert status == 1
+    assert "Ray 2.51.1, which knows no tokens" in words
+    assert not (tmp_path / "asked").exists()
