@@ -757,7 +757,7 @@ def require_pins(settings: Settings, secrets: Secrets) -> list[str]:
 def advise(settings: Settings, secrets: Secrets) -> list[str]:
     """List what is allowed and not wise, one sentence each."""
     if settings.ranks_over is Executor.RAY and secrets.ray_token is None:
-        risk = "Ray asks for no token, so who reaches the rails can run programs in its containers"
+        risk = "Ray asks for no token, so who reaches a node can run programs in its containers"
         return [f"{risk}: `pulumi config set --secret rayToken` (32 characters or more; from Ray 2.52 on)."]
     return []
 

@@ -64,7 +64,7 @@ fits() {
     fail "$TAG holds no Ray, and vllm.executor is ray: set vllm.executor to mp, or take an image with Ray. Nothing was stopped."
   # https://docs.ray.io/en/latest/ray-security/token-auth.html
   if [[ $TOKEN == true && $ray == [0-9]* && $(printf '%s\n' 2.52 "$ray" | sort -V | sed -n 1p) != 2.52 ]]; then
-    fail "$TAG holds Ray $ray, which knows no tokens (2.52 does), so whoever reaches the fabric could run programs in it: take a newer image, or accept that with \`pulumi config rm rayToken\`. Nothing was stopped."
+    fail "$TAG holds Ray $ray, which knows no tokens (2.52 does), so whoever reaches a node could run programs in it: take a newer image, or accept that with \`pulumi config rm rayToken\`. Nothing was stopped."
   fi
 }
 
